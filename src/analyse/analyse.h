@@ -1,0 +1,104 @@
+// Stage analyse: bytes and metadata of one module -> facts. Pure over its input struct: reads no
+// file, makes no system call; allocates through malloc only to hold its results (host builds).
+//
+// All addresses are vaddrs of the module's file. The caller adds the load bias.
+#ifndef TL_ANALYSE_ANALYSE_H
+#define TL_ANALYSE_ANALYSE_H
+
+#include "analyse/insn.h"
+#include "base/diag.h"
+
+// One run of executable file-backed bytes. Borrowed; must outlive the analysis.
+struct tl_text {
+    tl_addr vaddr;
+    const uint8_t *bytes;
+    size_t size;
+};
+
+// A function as the symbol tables or the unwind table know it. Sorted by vaddr, no two equal.
+struct tl_extent {
+    tl_addr vaddr;
+    uint64_t size; // bytes; never 0 (find guesses an end and sets guessed)
+    bool guessed;  // the size is a guess (size-0 symbol)
+    bool symbol;   // from a symbol; false: only from the unwind table
+};
+
+// A section or segment of initialised data (read-only data, relocated data, GOT ...). Borrowed.
+struct tl_data {
+    tl_addr vaddr;
+    const uint8_t *bytes;
+    size_t size;
+    bool writable;
+};
+
+// Everything the analysis may look at. All arrays borrowed for the life of the analysis.
+struct tl_module_facts {
+    const struct tl_text *text;
+    size_t text_count;
+    const struct tl_extent *functions;
+    size_t function_count;
+    const struct tl_data *data; // jump tables are read here, pointers into text are searched here
+    size_t data_count;
+    const tl_addr *pointers; // vaddrs inside text known from relocations (RELATIVE, RELR, 64, IRELATIVE, symbols)
+    size_t pointer_count;
+    const tl_addr *landing_pads; // from .gcc_except_table, every LSDA
+    size_t landing_pad_count;
+    const struct tl_range *rseq; // rseq critical sections and abort handlers' signature words (start 4 bytes early)
+    size_t rseq_count;
+    bool position_fixed; // ET_EXEC: immediates and data words of 4 and 8 bytes may hold text addresses
+};
+
+struct tl_analysis; // opaque
+
+int tl_analysis_create(const struct tl_module_facts *facts, struct tl_analysis **out,
+                       struct tl_diag *diag);
+void tl_analysis_destroy(struct tl_analysis *analysis);
+
+#define TL_SITE_INSNS_MAX 12
+
+// All the plan needs to know about one site.
+struct tl_site_facts {
+    tl_addr vaddr;
+    struct tl_extent function; // the function that holds it; size 0: none known
+    struct tl_insn insn[TL_SITE_INSNS_MAX]; // decoded from the site, straight on, in address order
+    uint8_t insn_count;
+    uint8_t insn_bytes; // sum of their sizes
+    // Bytes from the site that a window may cover: no barrier lies strictly inside, code is known,
+    // padding after the function's last instruction included (padding no code owns).
+    // At least insn[0].size when refusal is NONE.
+    uint8_t window_max;
+    uint8_t window_end_refusal; // enum tl_refusal: what stopped the window from growing
+    uint8_t refusal;            // enum tl_refusal: never patched, at all (no jump), or NONE
+    bool entry;                 // the site is the function's entry (behind endbr64 if there is one)
+    bool looped;                // entry only: a branch of the function leads to this instruction
+    tl_addr loopers[4];         // ... those branches (vaddr), first loopers_count of them; more than 4: looper_more
+    uint8_t looper_count;
+    bool looper_more;
+    tl_regset dead; // registers (and TL_REGSET_FLAGS) dead just before the site, by data flow
+};
+
+// Facts for the instruction at vaddr. Returns 0 also when the site is refused (out->refusal). At a
+// function entry that is endbr64, ask with the address behind it: see tl_analysis_entry().
+int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
+                     struct tl_diag *diag);
+
+// Where an entry probe of the function at vaddr goes: behind its endbr64, else vaddr itself.
+tl_addr tl_analysis_entry(struct tl_analysis *analysis, tl_addr vaddr);
+
+// The nearest instruction starts below and above vaddr in its function (for the refusal of a
+// non-boundary). false: unknown code.
+bool tl_analysis_boundaries(struct tl_analysis *analysis, tl_addr vaddr, tl_addr *below,
+                            tl_addr *above);
+
+// Starts of all decoded instructions of one function, in order; returns how many there are, and
+// stores at most max. Used by `explain` and the all-instructions coverage figure.
+size_t tl_analysis_insns(struct tl_analysis *analysis, tl_addr function, tl_addr *vaddrs, size_t max);
+
+// Runs of padding that no code owns and no control flow reaches (int3, nop, zero fill between
+// functions and at segment ends), for islands. Borrowed until destroy. Sorted.
+size_t tl_analysis_padding(struct tl_analysis *analysis, const struct tl_range **out);
+
+// One instruction as text (Intel syntax), for explain. size: of buf. Cuts; always terminates.
+void tl_insn_text(const struct tl_insn *insn, char *buf, size_t size);
+
+#endif

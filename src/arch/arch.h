@@ -1,0 +1,39 @@
+// The face of one instruction set. Everything the stages need of an architecture goes through this
+// struct; nothing outside src/arch/<isa>/ sees inside. The porting guide (CONTRIBUTING.md) stands on it.
+#ifndef TL_ARCH_ARCH_H
+#define TL_ARCH_ARCH_H
+
+#include "analyse/insn.h"
+#include "base/diag.h"
+#include "emit/emit.h"
+
+struct tl_arch {
+    const char *name;       // "x86_64"
+    uint16_t elf_machine;   // EM_X86_64
+    uint8_t insn_size_max;  // 15
+    uint8_t insn_align;     // 1
+    uint8_t jump_size;      // 5: the branch a patch is made of
+    uint8_t slot_size;      // pool slot, bytes (power of two)
+    int64_t jump_reach_min; // lowest and highest displacement of that branch, from its end
+    int64_t jump_reach_max;
+
+    // Decodes one instruction at bytes[0..size) as if at addr. 0, or TL_E_FORMAT (no instruction,
+    // or cut short). On an instruction the table refuses: 0, reloc = TL_RELOC_REFUSE.
+    int (*decode)(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
+
+    // Intel-syntax text.
+    void (*print)(const struct tl_insn *insn, char *buf, size_t size);
+
+    // Emits the detour for `in` as if at `at`. See emit.h.
+    int (*emit_detour)(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
+                       struct tl_diag *diag);
+
+    // Writes a jump_size-byte branch from `at` to `to` into out; false: out of reach.
+    bool (*emit_jump)(tl_addr at, tl_addr to, uint8_t *out);
+};
+
+// Every table is built on every host. NULL: not an architecture we know.
+const struct tl_arch *tl_arch_find(uint16_t elf_machine);
+extern const struct tl_arch tl_arch_x86_64;
+
+#endif

@@ -1,0 +1,54 @@
+// What /proc tells about another process. No ptrace here. Every parser takes foreign bytes: limits,
+// errors, never a crash.
+#ifndef TL_ATTACH_PROC_H
+#define TL_ATTACH_PROC_H
+
+#include <sys/types.h>
+
+#include "base/diag.h"
+#include "base/types.h"
+
+enum { TL_PROT_READ = 1, TL_PROT_WRITE = 2, TL_PROT_EXEC = 4, TL_PROT_SHARED = 8 };
+
+struct tl_map {
+    tl_addr start, end;
+    uint64_t file_off;
+    uint64_t inode;
+    uint32_t dev_major, dev_minor;
+    uint8_t prot;
+    char *path; // "" for anonymous; as the kernel prints it, octal escapes undone (" (deleted)" kept)
+};
+
+struct tl_maps {
+    struct tl_map *map; // sorted by start
+    size_t count;
+};
+
+// Parses text in the format of /proc/PID/maps. Caller frees with tl_maps_deinit.
+int tl_maps_parse(const char *text, size_t size, struct tl_maps *out, struct tl_diag *diag);
+int tl_maps_read(pid_t pid, struct tl_maps *out, struct tl_diag *diag);
+void tl_maps_deinit(struct tl_maps *maps);
+const struct tl_map *tl_maps_at(const struct tl_maps *maps, tl_addr addr); // NULL: nothing mapped there
+
+// /proc/PID/status and friends, one look.
+struct tl_proc_status {
+    char name[64];
+    char state; // R S D T t Z X ...
+    pid_t tgid, tracer;
+    uid_t uid_real, uid_effective;
+    int threads;
+    int seccomp;        // 0 none, 1 strict, 2 filter
+    uint64_t locked_kib; // VmLck
+    bool kernel_thread;
+    uint64_t start_time; // clock ticks since boot
+};
+int tl_proc_status_read(pid_t pid, struct tl_proc_status *out, struct tl_diag *diag);
+
+// Opens /proc/PID/root + path or, for a replaced or foreign file, /proc/PID/map_files/START-END or
+// /proc/PID/exe: whatever has the map's device and inode. Returns an fd or negative TL_E_*.
+int tl_proc_open_mapped(pid_t pid, const struct tl_map *map, struct tl_diag *diag);
+
+// AT_* value from /proc/PID/auxv; 0 if absent.
+uint64_t tl_proc_auxv(pid_t pid, unsigned long type);
+
+#endif

@@ -1,0 +1,70 @@
+// A target held by ptrace: find out whether it may be probed, stop it whole, read and write it, run
+// system calls in it, let it go. All calls come from the one thread that seized.
+#ifndef TL_ATTACH_TARGET_H
+#define TL_ATTACH_TARGET_H
+
+#include "attach/proc.h"
+
+struct tl_target; // opaque
+
+struct tl_target_options {
+    int stop_timeout_ms;         // 0: 50
+    const char *ptrace_scope_path; // NULL: /proc/sys/kernel/yama/ptrace_scope (tests: a stand-in)
+};
+
+// Checks that pid may be probed (exists, not self, not a kernel thread, 64-bit, not traced, allowed)
+// and takes the controller lock for it. Does not stop it. Each refusal has its own sentence.
+int tl_target_open(pid_t pid, const struct tl_target_options *options, struct tl_target **out,
+                   struct tl_diag *diag);
+// Starts argv under ptrace and runs it to the first instruction of its program (AT_ENTRY, libraries
+// mapped). The target is stopped (as after tl_target_stop). Dies with the controller until resumed.
+int tl_target_launch(char *const argv[], const struct tl_target_options *options,
+                     struct tl_target **out, struct tl_diag *diag);
+// Lets go if still stopped; releases the lock.
+void tl_target_close(struct tl_target *target);
+pid_t tl_target_pid(const struct tl_target *target);
+// Becomes readable when the target has exited (pidfd). -1 never.
+int tl_target_exit_fd(const struct tl_target *target);
+bool tl_target_alive(const struct tl_target *target);
+// Exit status as waitpid gives it, for a launched target that ended; else -1.
+int tl_target_wait_status(const struct tl_target *target);
+
+// Stops one thread, the best to borrow (no seccomp, asleep, not in a vfork), for system calls. Others run on.
+int tl_target_borrow(struct tl_target *target, struct tl_diag *diag);
+// Stops every task that shares the address space (threads, CLONE_VM and vfork children), the borrowed
+// included. TL_E_BUSY: someone did not stop in time; all are released, the text names who.
+int tl_target_stop(struct tl_target *target, struct tl_diag *diag);
+// Lets all go. System calls that ended in EINTR only because of the stop are issued again. Group stop
+// (SIGSTOP) is kept, signals that arrived meanwhile are delivered in order.
+void tl_target_resume(struct tl_target *target);
+
+// Runs one system call in the borrowed thread, through a way home that finishes by itself if the
+// controller dies. *result is what the kernel returned (negative errno on failure). 0 or TL_E_*.
+int tl_target_syscall(struct tl_target *target, long nr, const uint64_t args[6], int64_t *result,
+                      struct tl_diag *diag);
+
+// Reads without a stop (process_vm_readv, then /proc/PID/mem). Returns 0 or TL_E_*; all or nothing.
+int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t size, struct tl_diag *diag);
+// Writes while held, through r-x too (/proc/PID/mem, then PTRACE_POKETEXT). All or nothing is NOT
+// promised across pages; *written (may be NULL) says how much was.
+int tl_target_write(struct tl_target *target, tl_addr addr, const void *buf, size_t size,
+                    size_t *written, struct tl_diag *diag);
+
+// Threads of a stopped target.
+struct tl_thread_view {
+    pid_t tid;
+    tl_addr pc, sp;
+    uint64_t thread_pointer;     // fs_base
+    bool in_kernel;              // counted as stopped although not yet stopped; pc is where it will return
+    struct tl_range stack;       // sp .. end of its mapping
+    struct tl_range alt_stack;   // empty when none known
+};
+size_t tl_target_thread_count(const struct tl_target *target);
+int tl_target_thread_view(struct tl_target *target, size_t index, struct tl_thread_view *out);
+// Moves a stopped thread's pc.
+int tl_target_thread_set_pc(struct tl_target *target, size_t index, tl_addr pc, struct tl_diag *diag);
+
+// Test hook: called before every ptrace call and every write, with a running number. NULL: none.
+extern void (*tl_target_step_hook)(unsigned step);
+
+#endif

@@ -1,0 +1,34 @@
+// The few types every stage shares. No libc beyond the freestanding headers: the pure stages
+// (analyse, plan, emit) and the agent include this too.
+#ifndef TL_BASE_TYPES_H
+#define TL_BASE_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// An address in the target (or a virtual address of an ELF file, where the name says vaddr).
+// Never a pointer here.
+typedef uint64_t tl_addr;
+
+#define TL_PAGE_SIZE 4096u
+
+static inline tl_addr tl_page_down(tl_addr addr)
+{
+    return addr & ~(tl_addr)(TL_PAGE_SIZE - 1);
+}
+
+static inline tl_addr tl_page_up(tl_addr addr)
+{
+    return tl_page_down(addr + TL_PAGE_SIZE - 1);
+}
+
+// A half-open range of target addresses.
+struct tl_range {
+    tl_addr start;
+    tl_addr end;
+};
+
+#define TL_ARRAY_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif

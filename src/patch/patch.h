@@ -1,0 +1,61 @@
+// Stage patch: bytes -> the stopped target's text, with an undo log kept in the target.
+//
+// Order: borrow, map, write agent, detours and log, stop all, move threads, write text, let go. At every
+// point the controller may die and the target runs on; tl_patch_detach_leftover finishes the job later.
+#ifndef TL_PATCH_PATCH_H
+#define TL_PATCH_PATCH_H
+
+#include "agent/layout.h"
+#include "attach/target.h"
+#include "plan/plan.h"
+
+struct tl_install; // opaque: what we have in one target
+
+struct tl_install_options {
+    uint32_t probe_count; // counters per block
+    size_t code_size_hint; // bytes for the undo log: number of patches
+};
+
+// 1. Borrows a thread, maps code region, control page, shared memory; writes the agent image. Old idle
+//    leftovers are unmapped when nothing points into them. After this the addresses below are known and planning can begin.
+int tl_install_prepare(struct tl_target *target, const struct tl_install_options *options,
+                       struct tl_install **out, struct tl_diag *diag);
+// Fills the addresses and thread_pointer of *emit for the plan.
+void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *emit);
+// Ranges in use in the target (maps, heap room, stack room), for tl_space_create. Borrowed.
+size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out, size_t *mapping_limit);
+
+// One report a site, in the order of the requests.
+struct tl_install_result {
+    enum tl_refusal refusal; // NONE: written
+};
+
+// 2. Maps the pools, writes detours and the undo log, stops all, checks bytes, moves threads, searches
+//    stacks where a window has an interior, writes text, lets go. Sites that can't be are skipped, with
+//    results[i].refusal. Failure: the target is as it was.
+int tl_install_commit(struct tl_install *install, struct tl_space *space, const struct tl_plan_set *plans,
+                      size_t plan_count, struct tl_install_result *results, struct tl_diag *diag);
+
+// Compares the text with what was written. On a foreign change: the probe's own remaining bytes are put
+// back and it is closed (results[i].refusal = CHANGED_BYTES). Also notices unmapped modules (UNLOADED) and
+// exec (returns 1: nothing of ours is left in the target). 0: all fine or handled.
+int tl_install_verify(struct tl_install *install, struct tl_install_result *results, struct tl_diag *diag);
+
+// Stops, writes the file's bytes, gives equal pages back, marks the region idle, lets go.
+int tl_install_detach(struct tl_install *install, struct tl_diag *diag);
+
+// Local read-only mapping of the shared counters; stays readable after the target's death. NULL before prepare.
+const void *tl_install_data(const struct tl_install *install, size_t *size);
+
+struct tl_install_times {
+    double borrowed_ms, stopped_ms, detach_stopped_ms;
+    size_t pages_private; // pages of ours in the target
+};
+void tl_install_times(const struct tl_install *install, struct tl_install_times *out);
+void tl_install_destroy(struct tl_install *install);
+
+// `trapless detach -p PID`: finishes what an earlier controller left. Returns the number of sites put
+// back, 0 if there was nothing to do. Text is touched only where device, inode, offset and our bytes match.
+int tl_patch_detach_leftover(struct tl_target *target, struct tl_diag *diag);
+
+#endif

@@ -1,0 +1,102 @@
+// Stage plan: facts and the layout of the address space -> a rung, a way and a layout for each site,
+// or a refusal. Pure: no system call, no file. Sites are planned together, highest address first.
+#ifndef TL_PLAN_PLAN_H
+#define TL_PLAN_PLAN_H
+
+#include "analyse/analyse.h"
+#include "arch/arch.h"
+#include "emit/emit.h"
+
+// The ways to jump, best first. Names appear in explain as "window": see tl_way_text.
+enum tl_way {
+    TL_WAY_NONE,
+    TL_WAY_ONE,    // one instruction, at least as long as the branch
+    TL_WAY_CALL,   // a direct call's target is changed
+    TL_WAY_PUN,    // a branch whose last bytes are the next instruction's own
+    TL_WAY_WINDOW, // a proved window over several instructions
+    TL_WAY_ISLAND, // a short jump to an island in padding
+};
+const char *tl_way_text(enum tl_way way);
+
+// Free and used address space around the target's text. Addresses are runtime.
+struct tl_space; // opaque
+struct tl_space_options {
+    const struct tl_range *used; // every mapping and every excluded range (above the heap, stack room), sorted
+    size_t used_count;
+    size_t mapping_limit;        // how many new mappings the target may get (vm.max_map_count)
+    tl_addr addr_min, addr_max;  // usable addresses (mmap_min_addr .. TASK_SIZE)
+};
+int tl_space_create(const struct tl_space_options *options, struct tl_space **out, struct tl_diag *diag);
+void tl_space_destroy(struct tl_space *space);
+
+// The mappings the plan needs, merged: neighbouring pages share one mapping. Borrowed until destroy
+// or the next planning call. Valid after tl_plan_sites.
+size_t tl_space_mappings(struct tl_space *space, const struct tl_range **out);
+
+struct tl_plan_request {
+    struct tl_site_facts facts; // as analysed, vaddrs
+    int64_t bias;               // runtime address = vaddr + bias
+    uint32_t counter_off;       // see tl_emit_in
+    uint32_t module;            // index into modules[]
+};
+
+struct tl_plan_module {
+    int64_t bias;
+    const struct tl_range *padding; // vaddrs, from tl_analysis_padding
+    size_t padding_count;
+    struct tl_range text;           // vaddr range of all its text
+};
+
+#define TL_PATCH_SIZE_MAX 16
+
+// Bytes to write over text. One site may need several (island; loopers).
+struct tl_patch {
+    tl_addr addr;
+    uint8_t size;
+    uint8_t before[TL_PATCH_SIZE_MAX]; // what must be there: the file's bytes
+    uint8_t after[TL_PATCH_SIZE_MAX];
+};
+
+#define TL_SITE_PATCHES_MAX 6
+
+struct tl_plan {
+    enum tl_rung rung;        // TL_RUNG_JUMP or TL_RUNG_REFUSED (the caller tries the kernel rung next)
+    enum tl_refusal refusal;
+    enum tl_way way;
+    tl_addr addr;             // runtime
+    uint8_t window_size;      // bytes of original code the detour displaces (TL_WAY_CALL: the call)
+    bool interior;            // the window has instruction starts strictly inside: threads and stacks are searched
+    tl_addr detour_addr;
+    uint16_t detour_size;     // reserved, slots rounded up
+    struct tl_detour *detour; // owned by the plan set; NULL when refused
+    struct tl_patch patch[TL_SITE_PATCHES_MAX];
+    uint8_t patch_count;
+};
+
+// What is the same for every site of one run.
+struct tl_plan_options {
+    const struct tl_arch *arch;
+    struct tl_emit_in emit; // action, thread_pointer, table/control/slow addresses: copied for each site
+    bool alone;             // plan each site as if it were the only one (explain): nothing stays reserved
+};
+
+struct tl_plan_set; // opaque; owns plans and detours
+
+// Plans all requests. Requests may come in any order and may repeat an address only once. 0 also when
+// all are refused.
+int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
+                  const struct tl_plan_module *modules, size_t module_count,
+                  const struct tl_plan_request *requests, size_t request_count,
+                  struct tl_plan_set **out, struct tl_diag *diag);
+// plan of request index. Borrowed until destroy.
+const struct tl_plan *tl_plan_get(const struct tl_plan_set *set, size_t index);
+// Auxiliary detours (loopers) have their own: all detours of the set, including sites'.
+struct tl_plan_detour {
+    tl_addr addr;
+    const struct tl_detour *detour;
+    tl_addr site; // runtime address of the original code
+};
+size_t tl_plan_detours(const struct tl_plan_set *set, const struct tl_plan_detour **out);
+void tl_plan_set_destroy(struct tl_plan_set *set);
+
+#endif
