@@ -18,6 +18,12 @@ enum tl_way {
 };
 const char *tl_way_text(enum tl_way way);
 
+// What user addresses x86-64 Linux gives a program (4-level page tables): above mmap_min_addr, below
+// the last page of the lower half. Other ISAs pass their own.
+#define TL_SPACE_ADDR_MIN 0x10000ull
+#define TL_SPACE_ADDR_MAX 0x7ffffffff000ull
+#define TL_SPACE_MAPPINGS_DEFAULT 60000u // a little under vm.max_map_count's default of 65530
+
 // Free and used address space around the target's text. Addresses are runtime.
 struct tl_space; // opaque
 struct tl_space_options {

@@ -21,6 +21,8 @@ struct tl_session_options {
     const char *debug_dir;  // --debug-dir
     void (*progress)(void *opaque, const char *what, size_t done, size_t total);
     void *opaque;
+    bool read_only;         // list and explain of a process: no lock, no ptrace, nothing is attached
+    bool all_insns;         // explain: every instruction of each matched function, not only its entry
 };
 
 struct tl_site_report {
@@ -32,6 +34,7 @@ struct tl_site_report {
     uint8_t bytes[16];
     char insn[96];
     enum tl_rung rung;
+    enum tl_refusal refusal; // why not, or why not the rung above
     char reason[256];     // refusal sentence, or the way and notes
     char window[32];      // "5 bytes pun" ...
     uint64_t hits, dropped;
@@ -54,6 +57,8 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag);
 // Refreshes hits. Periodic: also compares the text (verify). 1: the target is gone or exec'd.
 int tl_session_poll(struct tl_session *session, struct tl_diag *diag);
 int tl_session_exit_fd(const struct tl_session *session);
+// Wait status of a launched command that has ended, else -1.
+int tl_session_wait_status(const struct tl_session *session);
 int tl_session_detach(struct tl_session *session, struct tl_diag *diag);
 size_t tl_session_site_count(const struct tl_session *session);
 // Borrowed until the next call on the session.

@@ -1,0 +1,107 @@
+// Plans every site as if it were the only one, against the target's present layout or, for a file
+// alone, against the layout that a kernel gives such a file. Writes nothing anywhere.
+#include "session/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAP_ROOM (1ull << 30)      // no pool within 1 GiB above the heap
+#define STACK_ROOM (128ull << 20)   // ... nor where the stack may grow
+#define RANGES_MAX 262144u          // more mappings than vm.max_map_count usually allows
+#define FIXED_HEAP_GAP (32ull << 20)
+
+static int range_compare(const void *left, const void *right)
+{
+    const struct tl_range *a = left, *b = right;
+    return (a->start > b->start) - (a->start < b->start);
+}
+
+static size_t process_ranges(const struct tl_session *session, struct tl_range *range)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < session->maps.count && count < RANGES_MAX; i++) {
+        const struct tl_map *map = &session->maps.map[i];
+        range[count] = (struct tl_range){map->start, map->end};
+        if (!strcmp(map->path, "[heap]"))
+            range[count].end += HEAP_ROOM;
+        else if (!strcmp(map->path, "[stack]"))
+            range[count].start -= STACK_ROOM;
+        count++;
+    }
+    return count;
+}
+
+// A file alone: its segments, and the heap's room above a program.
+static size_t file_ranges(struct tl_session *session, struct tl_range *range)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < tl_modules_count(session->modules); i++) {
+        struct tl_module *module = tl_modules_get(session->modules, i);
+        const struct tl_segment *segment = NULL;
+        size_t segments = tl_image_segments(module->image, &segment);
+        tl_addr low = UINT64_MAX, high = 0;
+        for (size_t k = 0; k < segments; k++) {
+            if (segment[k].vaddr < low)
+                low = segment[k].vaddr;
+            if (segment[k].vaddr + segment[k].memory_size > high)
+                high = segment[k].vaddr + segment[k].memory_size;
+        }
+        if (!segments)
+            continue;
+        tl_addr bias = (tl_addr)module->bias;
+        range[count++] = (struct tl_range){tl_page_down(low + bias), tl_page_up(high + bias)};
+        if (module->main) {
+            tl_addr heap = tl_page_up(high + bias) + FIXED_HEAP_GAP;
+            range[count++] = (struct tl_range){heap, heap + HEAP_ROOM};
+        }
+    }
+    return count;
+}
+
+static int space_create(struct tl_session *session, struct tl_diag *diag)
+{
+    size_t max = session->maps.count + 2 * tl_modules_count(session->modules) + 1;
+    struct tl_range *range = calloc(max, sizeof *range);
+    if (!range)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    size_t count = session->options.file ? file_ranges(session, range)
+                                         : process_ranges(session, range);
+    qsort(range, count, sizeof *range, range_compare);
+    struct tl_space_options options = {
+        .used = range,
+        .used_count = count,
+        .mapping_limit = TL_SPACE_MAPPINGS_DEFAULT,
+        .addr_min = TL_SPACE_ADDR_MIN,
+        .addr_max = TL_SPACE_ADDR_MAX,
+    };
+    int error = tl_space_create(&options, &session->space, diag);
+    free(range);
+    return error;
+}
+
+int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
+{
+    if (!session->sites.count)
+        return tl_diag_set(diag, TL_E_NOMATCH, "no probe matched");
+    int error = tl_session_requests(session, diag);
+    if (error || !session->request_count)
+        return error;
+    error = space_create(session, diag);
+    if (error)
+        return error;
+    struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .alone = true};
+    // Addresses in the middle of the usable space stand in for the target's; only sizes depend on them.
+    plan.emit = (struct tl_emit_in){.action = TL_ACTION_COUNT,
+                                    .thread_pointer = TL_TP_FS_WORD,
+                                    .table_addr = TL_SPACE_ADDR_MAX / 2,
+                                    .control_addr = TL_SPACE_ADDR_MAX / 2 + TL_PAGE_SIZE,
+                                    .slow_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
+    error = tl_plan_sites(&plan, session->space, session->plan_modules,
+                          tl_modules_count(session->modules), session->requests,
+                          session->request_count, &session->plans, diag);
+    if (!error) {
+        tl_session_take_plans(session);
+        session->explained = true;
+    }
+    return error;
+}

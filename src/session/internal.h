@@ -1,0 +1,68 @@
+// What the files of the session share. Not for anybody else.
+#ifndef TL_SESSION_INTERNAL_H
+#define TL_SESSION_INTERNAL_H
+
+#include "attach/target.h"
+#include "attach/uprobe.h"
+#include "drain/drain.h"
+#include "find/find.h"
+#include "patch/patch.h"
+#include "plan/plan.h"
+#include "session/session.h"
+
+#define TL_SESSION_PLANNED 0x1u // the site went through the jump planner (request index is valid)
+
+// One site's state, parallel to tl_sites.site[].
+struct tl_session_site {
+    enum tl_rung rung;
+    enum tl_refusal refusal;
+    enum tl_way way;
+    uint32_t request;  // index into requests/plans/results; valid if flags & TL_SESSION_PLANNED
+    uint32_t counter;  // index of its counter in a block
+    uint32_t uprobe;   // index in uprobes, when rung is kernel
+    uint32_t flags;
+    int kernel_errno;  // why the kernel refused, 0 unknown
+    uint8_t window_size;
+    bool interior;
+    bool closed;       // was placed, then given up (refusal says why)
+    uint64_t hits, dropped;
+};
+
+struct tl_session {
+    struct tl_session_options options;
+    struct tl_target *target; // NULL for a file
+    struct tl_maps maps;
+    struct tl_modules *modules;
+    struct tl_sites sites;
+    struct tl_session_site *state;
+    size_t state_count;
+    struct tl_plan_request *requests;
+    size_t request_count;
+    struct tl_plan_module *plan_modules;
+    struct tl_space *space;
+    struct tl_plan_set *plans;
+    struct tl_install *install;
+    struct tl_install_result *results;
+    struct tl_uprobes *uprobes;
+    bool attached, explained;
+    double attach_ms, detach_ms, stopped_ms;
+    struct tl_site_report report;
+    struct tl_insn report_insn;
+    char notes[4096];
+};
+
+double tl_session_now_ms(void);
+void tl_session_note(struct tl_session *session, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Facts for every site that is not refused yet -> requests. (plan_input.c)
+int tl_session_requests(struct tl_session *session, struct tl_diag *diag);
+int tl_session_modules_input(struct tl_session *session, struct tl_diag *diag);
+// Takes rungs, ways and refusals over from the plans. (plan_input.c)
+void tl_session_take_plans(struct tl_session *session);
+// Address-space ranges in use for a process that is only read, or for a file alone. (explain.c)
+
+// The kernel rung for every site that wants it. (kernel.c)
+int tl_session_kernel(struct tl_session *session, struct tl_diag *diag);
+
+#endif

@@ -1,0 +1,190 @@
+// The kernel rung: the kernel's own uprobes for the sites that no jump was proved safe for.
+//
+// Invariant: no kernel probe is placed where a window or a patch of ours lies; the kernel would write
+// its breakpoint over our bytes.
+#include "session/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// What the placing needs; freed at its end.
+struct kernel_work {
+    struct tl_uprobe_site *sites;
+    size_t *index; // session site of each
+    int *errors;
+    int *fds; // one per module, -1 not opened
+    char (*paths)[64];
+    size_t count, module_count;
+};
+
+static void work_deinit(struct kernel_work *work)
+{
+    for (size_t i = 0; work->fds && i < work->module_count; i++) {
+        if (work->fds[i] >= 0)
+            close(work->fds[i]);
+    }
+    free(work->sites);
+    free(work->index);
+    free(work->errors);
+    free(work->fds);
+    free(work->paths);
+}
+
+static int work_init(struct kernel_work *work, size_t site_max, size_t module_count)
+{
+    *work = (struct kernel_work){.module_count = module_count};
+    work->sites = calloc(site_max, sizeof *work->sites);
+    work->index = calloc(site_max, sizeof *work->index);
+    work->errors = calloc(site_max, sizeof *work->errors);
+    work->fds = calloc(module_count + 1, sizeof *work->fds);
+    work->paths = calloc(module_count + 1, sizeof *work->paths);
+    if (!work->sites || !work->index || !work->errors || !work->fds || !work->paths)
+        return TL_E_NOMEM;
+    for (size_t i = 0; i <= module_count; i++)
+        work->fds[i] = -1;
+    return 0;
+}
+
+// The sites that a window of ours covers must not be probed by the kernel.
+static bool window_covers(const struct tl_session *session, tl_addr addr)
+{
+    for (size_t i = 0; i < session->state_count; i++) {
+        const struct tl_session_site *state = &session->state[i];
+        if (state->rung != TL_RUNG_JUMP || !(state->flags & TL_SESSION_PLANNED))
+            continue;
+        const struct tl_plan *plan = tl_plan_get(session->plans, state->request);
+        if (addr >= plan->addr && addr < plan->addr + plan->window_size)
+            return true;
+        for (size_t k = 0; k < plan->patch_count; k++) {
+            const struct tl_patch *patch = &plan->patch[k];
+            if (addr >= patch->addr && addr < patch->addr + patch->size)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool site_file_off(const struct tl_module *module, tl_addr vaddr, uint64_t *off)
+{
+    const struct tl_segment *segment = NULL;
+    size_t count = tl_image_segments(module->image, &segment);
+    for (size_t i = 0; i < count; i++) {
+        if (vaddr >= segment[i].vaddr && vaddr < segment[i].vaddr + segment[i].file_size) {
+            *off = vaddr - segment[i].vaddr + segment[i].file_off;
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *module_path(struct tl_session *session, struct kernel_work *work, size_t index)
+{
+    if (work->fds[index] < 0) {
+        struct tl_module *module = tl_modules_get(session->modules, index);
+        for (size_t i = 0; i < session->maps.count; i++) {
+            const struct tl_map *map = &session->maps.map[i];
+            if (map->inode != module->inode || map->dev_major != module->dev_major ||
+                map->dev_minor != module->dev_minor)
+                continue;
+            work->fds[index] = tl_proc_open_mapped(session->options.pid, map, NULL);
+            break;
+        }
+        if (work->fds[index] < 0)
+            return NULL;
+        (void)snprintf(work->paths[index], sizeof work->paths[index], "/proc/self/fd/%d",
+                       work->fds[index]);
+    }
+    return work->paths[index];
+}
+
+// A site goes to the kernel if it was asked for, or if no jump was found for a reason that the kernel
+// does not share.
+static bool site_wants_kernel(const struct tl_session *session, size_t index)
+{
+    const struct tl_session_site *state = &session->state[index];
+    if (session->options.method == TL_METHOD_KERNEL)
+        return state->refusal == TL_REFUSE_NONE;
+    if (state->rung != TL_RUNG_REFUSED)
+        return false;
+    switch (state->refusal) {
+    case TL_REFUSE_NO_REACH:
+    case TL_REFUSE_NO_WINDOW:
+    case TL_REFUSE_WINDOW_TARGET:
+    case TL_REFUSE_WINDOW_UNPROVED:
+    case TL_REFUSE_WINDOW_SYSCALL:
+    case TL_REFUSE_WINDOW_CALL:
+    case TL_REFUSE_WINDOW_END:
+    case TL_REFUSE_WINDOW_PROBE:
+    case TL_REFUSE_STACK_WORD:
+    case TL_REFUSE_FAULT_DISPLACED:
+    case TL_REFUSE_MAP_LIMIT:
+    case TL_REFUSE_SYSCALL:
+    case TL_REFUSE_PC_USE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void sites_collect(struct tl_session *session, struct kernel_work *work)
+{
+    for (size_t i = 0; i < session->state_count; i++) {
+        if (!site_wants_kernel(session, i))
+            continue;
+        const struct tl_site *site = &session->sites.site[i];
+        struct tl_module *module = tl_modules_get(session->modules, site->module);
+        uint64_t off = 0;
+        const char *path = module_path(session, work, site->module);
+        if (!path || !site_file_off(module, site->vaddr, &off)) {
+            session->state[i].refusal = TL_REFUSE_NO_FILE_OFFSET;
+            continue;
+        }
+        if (session->plans && window_covers(session, site->addr))
+            continue; // the jump's refusal stands
+        work->index[work->count] = i;
+        work->sites[work->count++] = (struct tl_uprobe_site){.path = path, .file_off = off};
+    }
+}
+
+int tl_session_kernel(struct tl_session *session, struct tl_diag *diag)
+{
+    size_t wanted = 0;
+    for (size_t i = 0; i < session->state_count; i++)
+        wanted += site_wants_kernel(session, i);
+    if (!wanted)
+        return 0;
+    bool asked = session->options.method == TL_METHOD_KERNEL;
+    struct tl_diag why = {{0}};
+    int error = tl_uprobes_available(&why);
+    if (error) {
+        tl_session_note(session, "kernel probes: %s\n", why.text);
+        return asked ? tl_diag_set(diag, error, "%s", why.text) : 0;
+    }
+    struct kernel_work work;
+    error = work_init(&work, wanted, tl_modules_count(session->modules));
+    if (!error) {
+        sites_collect(session, &work);
+        if (work.count)
+            error = tl_uprobes_create(session->options.pid, work.sites, work.count, work.errors,
+                                      &session->uprobes, &why);
+        for (size_t k = 0; !error && k < work.count; k++) {
+            struct tl_session_site *state = &session->state[work.index[k]];
+            state->kernel_errno = work.errors[k];
+            if (work.errors[k]) {
+                if (asked)
+                    state->refusal = TL_REFUSE_NO_KERNEL;
+                continue;
+            }
+            state->rung = TL_RUNG_KERNEL;
+            state->uprobe = (uint32_t)k;
+        }
+    }
+    work_deinit(&work);
+    if (error && !asked) {
+        tl_session_note(session, "kernel probes: %s\n", why.text);
+        return 0;
+    }
+    return error ? tl_diag_set(diag, error, "%s", why.text) : 0;
+}

@@ -1,0 +1,94 @@
+// What a session tells: one report a site, totals, notes.
+#include "session/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+size_t tl_session_site_count(const struct tl_session *session)
+{
+    return session->sites.count;
+}
+
+static void reason_fill(struct tl_session *session, size_t index, struct tl_site_report *report)
+{
+    const struct tl_site *site = &session->sites.site[index];
+    const struct tl_session_site *state = &session->state[index];
+    const char *note = site->note ? site->note : "";
+    const char *between = *note ? "; " : "";
+    const char *refusal = tl_refusal_text(state->refusal);
+    char kernel[64] = "";
+    if (state->kernel_errno)
+        (void)snprintf(kernel, sizeof kernel, "; the kernel's probe: %s",
+                       strerror(state->kernel_errno));
+    if (state->closed)
+        (void)snprintf(report->reason, sizeof report->reason, "closed while running: %s", refusal);
+    else if (state->rung == TL_RUNG_JUMP)
+        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s", tl_way_text(state->way),
+                       between, note);
+    else if (state->rung == TL_RUNG_KERNEL)
+        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s",
+                       state->refusal ? refusal : "asked for", between, note);
+    else
+        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s%s", refusal, kernel, between,
+                       note);
+}
+
+static void insn_fill(struct tl_session *session, size_t index, struct tl_site_report *report)
+{
+    const struct tl_session_site *state = &session->state[index];
+    if (!(state->flags & TL_SESSION_PLANNED))
+        return;
+    const struct tl_site_facts *facts = &session->requests[state->request].facts;
+    if (!facts->insn_count)
+        return;
+    session->report_insn = facts->insn[0];
+    const struct tl_insn *insn = &session->report_insn;
+    report->size = insn->size;
+    memcpy(report->bytes, insn->bytes, sizeof report->bytes);
+    tl_insn_text(insn, report->insn, sizeof report->insn);
+    if (state->rung == TL_RUNG_JUMP)
+        (void)snprintf(report->window, sizeof report->window, "%u bytes, %s", state->window_size,
+                       tl_way_text(state->way));
+}
+
+const struct tl_site_report *tl_session_site(struct tl_session *session, size_t index)
+{
+    struct tl_site_report *report = &session->report;
+    memset(report, 0, sizeof *report);
+    if (index >= session->sites.count)
+        return report;
+    const struct tl_site *site = &session->sites.site[index];
+    const struct tl_session_site *state = &session->state[index];
+    struct tl_module *module = tl_modules_get(session->modules, site->module);
+    report->probe = site->probe;
+    report->file = module ? module->path : "";
+    report->function = site->names;
+    report->addr = site->addr;
+    report->rung = state->rung;
+    report->refusal = state->refusal;
+    report->hits = state->hits;
+    report->dropped = state->dropped;
+    insn_fill(session, index, report);
+    reason_fill(session, index, report);
+    return report;
+}
+
+void tl_session_totals(const struct tl_session *session, struct tl_session_totals *out)
+{
+    *out = (struct tl_session_totals){.sites = session->sites.count,
+                                      .attach_ms = session->attach_ms,
+                                      .stopped_ms = session->stopped_ms,
+                                      .detach_ms = session->detach_ms};
+    for (size_t i = 0; i < session->state_count; i++) {
+        const struct tl_session_site *state = &session->state[i];
+        out->by_rung[state->rung]++;
+        out->refused += state->rung == TL_RUNG_REFUSED;
+        out->hits += state->hits;
+        out->dropped += state->dropped;
+    }
+}
+
+const char *tl_session_notes(const struct tl_session *session)
+{
+    return session->notes;
+}
