@@ -41,7 +41,20 @@ struct tl_proc_status {
     uint64_t locked_kib; // VmLck
     bool kernel_thread;
     uint64_t start_time; // clock ticks since boot
+    pid_t parent;
+    uint64_t sig_pending, sig_shared_pending, sig_blocked; // bit n - 1 is signal n
+    bool shadow_stack;   // x86_Thread_features names shstk
 };
+// The parsers alone: text in the format of /proc/PID/status, and of /proc/PID/stat. Each fills its
+// own fields and leaves the others as they are.
+int tl_proc_status_parse(const char *text, size_t size, struct tl_proc_status *out,
+                         struct tl_diag *diag);
+int tl_proc_stat_parse(const char *text, size_t size, struct tl_proc_status *out,
+                       struct tl_diag *diag);
+// Reads a whole small file, at most size_max bytes (more: TL_E_LIMIT). Caller frees *out, which is
+// terminated by a byte that *size does not count. TL_E_GONE when the file or the process is not there.
+int tl_proc_read_file(const char *path, size_t size_max, char **out, size_t *size,
+                      struct tl_diag *diag);
 int tl_proc_status_read(pid_t pid, struct tl_proc_status *out, struct tl_diag *diag);
 
 // Opens /proc/PID/root + path or, for a replaced or foreign file, /proc/PID/map_files/START-END or
