@@ -9,6 +9,7 @@
 #define STACK_ROOM (128ull << 20)   // ... nor where the stack may grow
 #define RANGES_MAX 262144u          // more mappings than vm.max_map_count usually allows
 #define FIXED_HEAP_GAP (32ull << 20)
+#define EXPLAIN_BATCH 1024u // sites planned at once: bounds the memory of a whole library's explain
 
 static int range_compare(const void *left, const void *right)
 {
@@ -79,14 +80,32 @@ static int space_create(struct tl_session *session, struct tl_diag *diag)
     return error;
 }
 
+// Plans sites [first, first + count) and keeps only rung, way, window and refusal of each.
+static int batch_explain(struct tl_session *session, const struct tl_plan_options *plan,
+                         size_t first, size_t count, struct tl_diag *diag)
+{
+    session->request_count = 0;
+    int error = tl_session_requests(session, first, count, diag);
+    if (error || !session->request_count)
+        return error;
+    error = tl_plan_sites(plan, session->space, session->plan_modules,
+                          tl_modules_count(session->modules), session->requests,
+                          session->request_count, &session->plans, diag);
+    if (error)
+        return error;
+    tl_session_take_plans(session);
+    tl_plan_set_destroy(session->plans);
+    session->plans = NULL;
+    for (size_t i = first; i < first + count; i++)
+        session->state[i].flags &= ~TL_SESSION_PLANNED;
+    return 0;
+}
+
 int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
 {
     if (!session->sites.count)
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe matched");
-    int error = tl_session_requests(session, diag);
-    if (error || !session->request_count)
-        return error;
-    error = space_create(session, diag);
+    int error = space_create(session, diag);
     if (error)
         return error;
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .alone = true};
@@ -96,12 +115,14 @@ int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
                                     .table_addr = TL_SPACE_ADDR_MAX / 2,
                                     .control_addr = TL_SPACE_ADDR_MAX / 2 + TL_PAGE_SIZE,
                                     .slow_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
-    error = tl_plan_sites(&plan, session->space, session->plan_modules,
-                          tl_modules_count(session->modules), session->requests,
-                          session->request_count, &session->plans, diag);
-    if (!error) {
-        tl_session_take_plans(session);
-        session->explained = true;
+    for (size_t i = 0; !error && i < session->sites.count; i += EXPLAIN_BATCH) {
+        size_t count = session->sites.count - i;
+        if (count > EXPLAIN_BATCH)
+            count = EXPLAIN_BATCH;
+        error = batch_explain(session, &plan, i, count, diag);
+        if (session->options.progress)
+            session->options.progress(session->options.opaque, "explaining", i,
+                                      session->sites.count);
     }
     return error;
 }

@@ -44,7 +44,8 @@ struct tl_session {
     struct tl_install *install;
     struct tl_install_result *results;
     struct tl_uprobes *uprobes;
-    bool attached, explained;
+    size_t request_max;
+    bool attached;
     double attach_ms, detach_ms, stopped_ms;
     struct tl_site_report report;
     struct tl_insn report_insn;
@@ -55,13 +56,15 @@ double tl_session_now_ms(void);
 void tl_session_note(struct tl_session *session, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Facts for every site that is not refused yet -> requests. (plan_input.c)
-int tl_session_requests(struct tl_session *session, struct tl_diag *diag);
-int tl_session_modules_input(struct tl_session *session, struct tl_diag *diag);
+// Facts for each of sites [first, first + count) that is not refused -> requests (which replace those
+// of the last call). Fills plan_modules too. (plan_input.c)
+int tl_session_requests(struct tl_session *session, size_t first, size_t count,
+                        struct tl_diag *diag);
 // Takes rungs, ways and refusals over from the plans. (plan_input.c)
 void tl_session_take_plans(struct tl_session *session);
-// Address-space ranges in use for a process that is only read, or for a file alone. (explain.c)
 
+// Replaces each matched function by all its instructions. (expand.c)
+int tl_session_expand(struct tl_session *session, struct tl_diag *diag);
 // The kernel rung for every site that wants it. (kernel.c)
 int tl_session_kernel(struct tl_session *session, struct tl_diag *diag);
 

@@ -3,9 +3,11 @@
 
 #include <stdlib.h>
 
-int tl_session_modules_input(struct tl_session *session, struct tl_diag *diag)
+// Bias, padding and text range of every module that is analysed by now.
+static int modules_input(struct tl_session *session, struct tl_diag *diag)
 {
     size_t count = tl_modules_count(session->modules);
+    free(session->plan_modules);
     session->plan_modules = calloc(count ? count : 1, sizeof *session->plan_modules);
     if (!session->plan_modules)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu modules", count);
@@ -52,12 +54,19 @@ static int request_add(struct tl_session *session, size_t index, struct tl_diag 
     return 0;
 }
 
-int tl_session_requests(struct tl_session *session, struct tl_diag *diag)
+int tl_session_requests(struct tl_session *session, size_t first, size_t count,
+                        struct tl_diag *diag)
 {
-    session->requests = calloc(session->sites.count, sizeof *session->requests);
-    if (!session->requests)
-        return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", session->sites.count);
-    for (size_t i = 0; i < session->sites.count; i++) {
+    if (count > session->request_max) {
+        free(session->requests);
+        session->request_max = 0;
+        session->requests = calloc(count, sizeof *session->requests);
+        if (!session->requests)
+            return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", count);
+        session->request_max = count;
+    }
+    session->request_count = 0;
+    for (size_t i = first; i < first + count; i++) {
         if (session->state[i].refusal != TL_REFUSE_NONE)
             continue;
         int error = request_add(session, i, diag);
@@ -67,7 +76,7 @@ int tl_session_requests(struct tl_session *session, struct tl_diag *diag)
             session->options.progress(session->options.opaque, "analysing", i,
                                       session->sites.count);
     }
-    return tl_session_modules_input(session, diag);
+    return modules_input(session, diag);
 }
 
 void tl_session_take_plans(struct tl_session *session)

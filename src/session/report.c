@@ -33,19 +33,25 @@ static void reason_fill(struct tl_session *session, size_t index, struct tl_site
                        note);
 }
 
-static void insn_fill(struct tl_session *session, size_t index, struct tl_site_report *report)
+// Decodes the site's instruction from the file again; facts are not kept for each site.
+static void insn_fill(const struct tl_module *module, const struct tl_site *site,
+                      const struct tl_session_site *state, struct tl_site_report *report)
 {
-    const struct tl_session_site *state = &session->state[index];
-    if (!(state->flags & TL_SESSION_PLANNED))
+    const struct tl_module_facts *facts = NULL;
+    if (!module || tl_image_facts(module->image, &facts, NULL))
         return;
-    const struct tl_site_facts *facts = &session->requests[state->request].facts;
-    if (!facts->insn_count)
-        return;
-    session->report_insn = facts->insn[0];
-    const struct tl_insn *insn = &session->report_insn;
-    report->size = insn->size;
-    memcpy(report->bytes, insn->bytes, sizeof report->bytes);
-    tl_insn_text(insn, report->insn, sizeof report->insn);
+    for (size_t i = 0; i < facts->text_count; i++) {
+        const struct tl_text *text = &facts->text[i];
+        if (site->vaddr < text->vaddr || site->vaddr - text->vaddr >= text->size)
+            continue;
+        size_t off = site->vaddr - text->vaddr;
+        struct tl_insn insn;
+        if (tl_arch_x86_64.decode(text->bytes + off, text->size - off, site->vaddr, &insn))
+            return;
+        report->size = insn.size;
+        memcpy(report->bytes, insn.bytes, sizeof report->bytes);
+        tl_insn_text(&insn, report->insn, sizeof report->insn);
+    }
     if (state->rung == TL_RUNG_JUMP)
         (void)snprintf(report->window, sizeof report->window, "%u bytes, %s", state->window_size,
                        tl_way_text(state->way));
@@ -68,7 +74,7 @@ const struct tl_site_report *tl_session_site(struct tl_session *session, size_t 
     report->refusal = state->refusal;
     report->hits = state->hits;
     report->dropped = state->dropped;
-    insn_fill(session, index, report);
+    insn_fill(module, site, state, report);
     reason_fill(session, index, report);
     return report;
 }

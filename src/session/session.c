@@ -131,7 +131,9 @@ int tl_session_add(struct tl_session *session, const char *probe, struct tl_diag
     tl_probe_spec_deinit(&spec);
     if (matched < 0)
         return matched;
-    error = state_grow(session, diag);
+    error = session->options.all_insns ? tl_session_expand(session, diag) : 0;
+    if (!error)
+        error = state_grow(session, diag);
     return error ? error : matched;
 }
 
@@ -186,7 +188,7 @@ static int place_all(struct tl_session *session, struct tl_diag *diag)
 {
     int error = 0;
     if (session->options.method != TL_METHOD_KERNEL) {
-        error = tl_session_requests(session, diag);
+        error = tl_session_requests(session, 0, session->sites.count, diag);
         if (!error && session->request_count)
             error = jump_rung(session, diag);
         if (error)
