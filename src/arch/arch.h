@@ -30,6 +30,19 @@ struct tl_arch {
 
     // Writes a jump_size-byte branch from `at` to `to` into out; false: out of reach.
     bool (*emit_jump)(tl_addr at, tl_addr to, uint8_t *out);
+
+    // Puns: the branch is pun_prefix (0 to jump_size - 2 times, without effect), pun_opcode, and a
+    // little-endian displacement of jump_size - 1 bytes. pun_opcode 0: this ISA has none.
+    uint8_t pun_prefix, pun_opcode;
+
+    // A shorter branch, to islands. short_size 0: none. Reach counts from its end.
+    uint8_t short_size;
+    int16_t short_reach_min, short_reach_max;
+    bool (*emit_short)(tl_addr at, tl_addr to, uint8_t *out);
+
+    // Rewrites a direct branch or call, or an indirect call with room for a direct one, so that it
+    // leads to `to`, in the same number of bytes, at insn->addr. false: can't. NULL: never.
+    bool (*emit_retarget)(const struct tl_insn *insn, tl_addr to, uint8_t *out);
 };
 
 // Every table is built on every host. NULL: not an architecture we know.

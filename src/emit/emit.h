@@ -43,6 +43,8 @@ struct tl_emit_in {
                             // pushed the true return address; act, then jump to insn[0].target
     tl_addr resume_addr;    // where the displaced code goes on (first byte behind the window, at runtime)
     // A looper (auxiliary site): a branch whose target is `divert_from` goes to `divert_to` instead.
+    // divert_to 0: to the displaced instructions of this very detour (the looping branch is one of them).
+    // Both 0: nothing is diverted.
     tl_addr divert_from, divert_to;
 };
 
@@ -56,8 +58,10 @@ struct tl_detour {
     uint8_t bytes[TL_DETOUR_SIZE_MAX];
     uint16_t size;       // all, with the literals
     uint16_t displaced;  // offset of the first displaced instruction (the action lies before it)
-    struct tl_boundary boundary[TL_WINDOW_INSNS_MAX];
+    // One for each displaced instruction, and one for the branch back.
+    struct tl_boundary boundary[TL_WINDOW_INSNS_MAX + 1];
     uint8_t boundary_count;
+    uint8_t refusal;     // enum tl_refusal: nothing was emitted because an instruction can't be displaced here
 };
 
 #endif

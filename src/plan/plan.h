@@ -51,6 +51,15 @@ struct tl_plan_module {
     const struct tl_range *padding; // vaddrs, from tl_analysis_padding
     size_t padding_count;
     struct tl_range text;           // vaddr range of all its text
+    // The file's bytes of its text (tl_module_facts.text), borrowed for the call: a pun's last bytes and
+    // what padding holds are read here. None: sites get no pun and no island.
+    const struct tl_text *texts;
+    size_t text_count;
+    // Facts of other instructions of the module (branches that lead back to an entry): tl_analysis_site
+    // and its first argument. NULL: entries that loop are refused.
+    int (*site)(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
+                struct tl_diag *diag);
+    struct tl_analysis *analysis;
 };
 
 #define TL_PATCH_SIZE_MAX 16
@@ -61,9 +70,15 @@ struct tl_patch {
     uint8_t size;
     uint8_t before[TL_PATCH_SIZE_MAX]; // what must be there: the file's bytes
     uint8_t after[TL_PATCH_SIZE_MAX];
+    // A pun: this many bytes behind the patch belong to the branch too. They are not written, and must
+    // hold after[size .. size + relied) from the moment the patch is written until it is taken back.
+    uint8_t relied;
 };
 
-#define TL_SITE_PATCHES_MAX 6
+// An island and the site, and as much for each of four looping branches.
+#define TL_SITE_PATCHES_MAX 10
+// Other requests that a site can't do without (looping branches that are probed themselves).
+#define TL_SITE_NEEDS_MAX 4
 
 struct tl_plan {
     enum tl_rung rung;        // TL_RUNG_JUMP or TL_RUNG_REFUSED (the caller tries the kernel rung next)
@@ -74,16 +89,21 @@ struct tl_plan {
     bool interior;            // the window has instruction starts strictly inside: threads and stacks are searched
     tl_addr detour_addr;
     uint16_t detour_size;     // reserved, slots rounded up
-    struct tl_detour *detour; // owned by the plan set; NULL when refused
-    struct tl_patch patch[TL_SITE_PATCHES_MAX];
-    uint8_t patch_count;
+    const struct tl_detour *detour; // owned by the plan set; NULL when refused, or planned alone
+    const struct tl_patch *patch;   // written in this order, all or none; owned by the plan set
+    uint8_t patch_count;            // at most TL_SITE_PATCHES_MAX
+    // Requests (indices) that must be written for this one to be: skip one of them, skip this one.
+    uint32_t needs[TL_SITE_NEEDS_MAX];
+    uint8_t needs_count;
 };
 
 // What is the same for every site of one run.
 struct tl_plan_options {
     const struct tl_arch *arch;
     struct tl_emit_in emit; // action, thread_pointer, table/control/slow addresses: copied for each site
-    bool alone;             // plan each site as if it were the only one (explain): nothing stays reserved
+    bool alone;             // plan each site as if it were the only one (explain): nothing stays reserved,
+                            // and no detour bytes are kept
+    bool refuse_faulting;   // instructions that can fault are not displaced (FAULT_DISPLACED)
 };
 
 struct tl_plan_set; // opaque; owns plans and detours
