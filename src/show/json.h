@@ -1,0 +1,14 @@
+// JSON lines, one object each; false: no memory for the line. Private to src/show.
+#ifndef TL_SHOW_JSON_H
+#define TL_SHOW_JSON_H
+
+#include "show/show.h"
+
+bool tl_json_probe(FILE *file, const struct tl_site_report *report);
+bool tl_json_site(FILE *file, const struct tl_site_report *report);
+bool tl_json_function(FILE *file, const struct tl_show_function *function);
+bool tl_json_count(FILE *file, const struct tl_show_count *count, double elapsed_s, bool interval);
+bool tl_json_bench(FILE *file, const struct tl_show_bench *bench);
+bool tl_json_summary(FILE *file, const struct tl_session_totals *totals, const size_t *reasons);
+
+#endif
