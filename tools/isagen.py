@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Turns a behaviour table (isa/NAME.isa) into plain C, or into SUPPORT.md.
+
+Reads one table, checks it, writes one file. Knows the table's language, nothing of instructions:
+that a Zydis name exists is checked by the C compiler, that an example belongs to its row by a test.
+Every mistake in a table ends the run with "FILE:LINE: what is wrong" and status 1.
+"""
+import argparse
+import sys
+
+FORMS = ["plain", "rel", "ind", "far", "data16", "priv", "int80"]
+FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
+RELOCS = ["copy", "branch", "cond", "loop", "call", "icall", "ijump", "refuse"]
+PCRELS = ["adjust", "none"]
+FAULTS = ["never", "memory", "fp", "always"]
+TRAITS = ["syscall", "landing", "nop", "short", "weak", "shift", "fetch"]
+# A direct branch is never displaced by copying, and each kind of copy belongs to one kind of flow.
+FLOW_OF_RELOC = {
+    "copy": ("next", "ret"),
+    "branch": ("jump",),
+    "cond": ("cond",),
+    "loop": ("cond",),
+    "call": ("call",),
+    "icall": ("icall",),
+    "ijump": ("ijump",),
+    "refuse": tuple(FLOWS),
+}
+SINGLE = ["say", "flow", "reloc", "refuse", "pcrel", "fault"]
+LISTS = ["category", "mnemonic", "bytes", "form", "traits"]
+EXAMPLE_SIZE_MAX = 100  # characters
+ROWS_MAX = 1000
+BYTES_MAX = 8  # of a leading-bytes pick
+
+
+class TableError(Exception):
+    def __init__(self, line, text):
+        super().__init__(text)
+        self.line = line
+
+
+class Row:
+    def __init__(self, name, line):
+        self.name = name
+        self.line = line
+        self.single = {}
+        self.lists = {key: [] for key in LISTS}
+        self.examples = []
+
+    def forms(self):
+        return self.lists["form"] or FORMS
+
+
+def parse(text):
+    rows = []
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.split("#", 1)[0].strip() if raw.lstrip().startswith("#") else raw.strip()
+        if not line:
+            continue
+        key, _, rest = line.partition(" ")
+        rest = rest.strip()
+        if not rest:
+            raise TableError(number, f"'{key}' says nothing")
+        if key == "row":
+            rows.append(Row(rest, number))
+            continue
+        if not rows:
+            raise TableError(number, "a line before the first row")
+        row = rows[-1]
+        if key in SINGLE:
+            if key in row.single:
+                raise TableError(number, f"row {row.name}: '{key}' twice")
+            row.single[key] = rest
+        elif key in LISTS:
+            row.lists[key] += rest.split()
+        elif key == "example":
+            row.examples.append((number, rest))
+        else:
+            raise TableError(number, f"unknown word '{key}'")
+    if not rows:
+        raise TableError(1, "no rows")
+    if len(rows) > ROWS_MAX:
+        raise TableError(rows[ROWS_MAX].line, f"more than {ROWS_MAX} rows")
+    return rows
+
+
+def check_words(row):
+    """Each word is one the language has, and nothing is missing."""
+    def fail(text):
+        raise TableError(row.line, f"row {row.name}: {text}")
+
+    for key in ["say", "flow", "reloc", "pcrel", "fault"]:
+        if key not in row.single:
+            fail(f"no '{key}'")
+    for key, words in [("flow", FLOWS), ("reloc", RELOCS), ("pcrel", PCRELS), ("fault", FAULTS)]:
+        if row.single[key] not in words:
+            fail(f"'{row.single[key]}' is no {key}")
+    for key, words in [("form", FORMS), ("traits", TRAITS)]:
+        for word in row.lists[key]:
+            if word not in words:
+                fail(f"'{word}' is no word for {key}")
+    for key in LISTS:
+        if len(set(row.lists[key])) != len(row.lists[key]):
+            fail(f"a word twice in '{key}'")
+    if not (row.lists["category"] or row.lists["mnemonic"] or row.lists["bytes"]):
+        fail("picks nothing")
+    for word in row.lists["bytes"]:
+        if len(word) % 2 or len(word) > 2 * BYTES_MAX or set(word) - set("0123456789abcdef"):
+            fail(f"'{word}' are no leading bytes")
+    if not row.examples:
+        fail("no example")
+    for number, example in row.examples:
+        if len(example) > EXAMPLE_SIZE_MAX or '"' in example or "\\" in example:
+            raise TableError(number, f"row {row.name}: example too long, or with a quote")
+
+
+def check_sense(row):
+    """What one row says fits together."""
+    def fail(text):
+        raise TableError(row.line, f"row {row.name}: {text}")
+
+    reloc, flow = row.single["reloc"], row.single["flow"]
+    if flow not in FLOW_OF_RELOC[reloc]:
+        fail(f"flow {flow} does not go with reloc {reloc}")
+    if (reloc == "refuse") != ("refuse" in row.single):
+        fail("a refusal needs its reason, and only a refusal has one")
+    if "syscall" in row.lists["traits"] and reloc != "refuse":
+        fail("a system call is never displaced")
+    if ("short" in row.lists["traits"]) != (reloc == "loop"):
+        fail("the short-only branches are those with reloc loop")
+    if reloc in ("branch", "cond", "loop", "call") and row.forms() != ["rel"]:
+        fail(f"reloc {reloc} is for the form rel only")
+    if reloc in ("icall", "ijump") and row.forms() != ["ind"]:
+        fail(f"reloc {reloc} is for the form ind only")
+    if reloc == "copy" and row.lists["form"] and "rel" in row.lists["form"]:
+        fail("a direct branch is never copied")
+    for number, example in row.examples:
+        if "rip" in example and row.single["pcrel"] != "adjust" and reloc != "refuse":
+            raise TableError(number, f"row {row.name}: a pc-relative operand would be copied as it is")
+    if row.single["pcrel"] == "adjust":
+        if reloc not in ("copy", "icall", "ijump"):
+            fail(f"pcrel adjust does not go with reloc {reloc}")
+        if not any("rip" in example for _, example in row.examples):
+            fail("adjusts pc-relative operands but has no example of one")
+
+
+def check_overlap(rows):
+    """No two rows pick the same instruction; no two rows have one name."""
+    names = {}
+    picks = {}
+    for row in rows:
+        if row.name in names:
+            raise TableError(row.line, f"row {row.name}: the name is taken by line {names[row.name]}")
+        names[row.name] = row.line
+        for kind in ("category", "mnemonic", "bytes"):
+            for word in row.lists[kind]:
+                for form in row.forms():
+                    other = picks.setdefault((kind, word, form), row)
+                    if other is not row:
+                        raise TableError(
+                            row.line,
+                            f"row {row.name}: {kind} {word} (form {form}) is also in row {other.name}")
+    marks = [word for row in rows for word in row.lists["bytes"]]
+    for one in marks:
+        for two in marks:
+            if one is not two and two.startswith(one):
+                raise TableError(1, f"leading bytes {one} and {two} overlap")
+
+
+def check(rows):
+    for row in rows:
+        check_words(row)
+        check_sense(row)
+    check_overlap(rows)
+
+
+def c_mask(prefix, words):
+    return " | ".join(f"{prefix}_{word.upper()}" for word in words) or "0"
+
+
+def c_row(row):
+    single = row.single
+    forms = c_mask("FORM", row.lists["form"]) if row.lists["form"] else "FORM_ANY"
+    return (f'    {{"{row.name}", TL_FLOW_{single["flow"].upper()}, '
+            f'TL_RELOC_{single["reloc"].upper()}, TL_REFUSE_{single.get("refuse", "NONE")}, '
+            f'PCREL_{single["pcrel"].upper()}, FAULT_{single["fault"].upper()}, {forms}, '
+            f'{c_mask("TRAIT", row.lists["traits"])}}},')
+
+
+def c_picks(rows, kind):
+    """Index of the first row of each pick, and chains of rows for picks with several forms."""
+    chains = {}
+    for index, row in enumerate(rows, 1):
+        for word in row.lists[kind]:
+            chains.setdefault(word, []).append(index)
+    return chains
+
+
+def write_c(rows, name, out):
+    out.write(f"// Made from isa/{name}.isa by tools/isagen.py. Do not edit.\n")
+    out.write("static const struct row table[] = {\n")
+    out.write('    {"unknown", TL_FLOW_STOP, TL_RELOC_REFUSE, TL_REFUSE_UNKNOWN_INSN, PCREL_NONE, '
+              "FAULT_ALWAYS, FORM_ANY, 0},\n")
+    for row in rows:
+        out.write(c_row(row) + "\n")
+    out.write("};\n\n")
+    # Lists of row numbers, each ended by 0; a pick holds the place of its list.
+    lists, places = [0], {}
+    for kind in ("mnemonic", "category"):
+        for word, chain in c_picks(rows, kind).items():
+            key = tuple(chain)
+            if key not in places:
+                places[key] = len(lists)
+                lists += chain + [0]
+    kind_type = "uint8_t" if max(len(lists), len(rows)) < 256 else "uint16_t"
+    out.write(f"static const {kind_type} row_lists[] = {{{', '.join(map(str, lists))}}};\n\n")
+    for kind in ("mnemonic", "category"):
+        prefix = f"ZYDIS_{kind.upper()}"
+        out.write(f"static const {kind_type} {kind}_rows[{prefix}_MAX_VALUE + 1] = {{\n")
+        for word, chain in sorted(c_picks(rows, kind).items()):
+            out.write(f"    [{prefix}_{word}] = {places[tuple(chain)]},\n")
+        out.write("};\n\n")
+    out.write("static const struct mark marks[] = {\n")
+    for word, chain in sorted(c_picks(rows, "bytes").items()):
+        data = ", ".join(f"0x{word[i:i + 2]}" for i in range(0, len(word), 2))
+        out.write(f"    {{{{{data}}}, {len(word) // 2}, {chain[0]}}},\n")
+    out.write("};\n")
+
+
+def write_examples(rows, name, out):
+    out.write(f"// Made from isa/{name}.isa by tools/isagen.py. Do not edit.\n")
+    out.write("static const struct example examples[] = {\n")
+    for row in rows:
+        for _, example in row.examples:
+            out.write(f'    {{"{row.name}", "{example}"}},\n')
+    out.write("};\n")
+
+
+DOES = {
+    "copy": "displaced by copying",
+    "branch": "displaced, widened and retargeted",
+    "cond": "displaced, widened and retargeted",
+    "loop": "displaced around a short branch",
+    "call": "displaced with the original return address",
+    "icall": "displaced with the original return address",
+    "ijump": "displaced by copying",
+}
+
+
+def write_support(rows, name, out, sentences):
+    out.write(f"""# What can be probed
+
+Made from `isa/{name}.isa` by `tools/isagen.py`; a test compares it. An instruction that no line
+describes is refused: {sentences.get("UNKNOWN_INSN", "unknown")}.
+
+## x86-64
+
+| instructions | what a jump probe does | for example |
+| --- | --- | --- |
+""")
+    for row in rows:
+        single = row.single
+        if single["reloc"] == "refuse":
+            does = "refused: " + sentences.get(single["refuse"], single["refuse"])
+        else:
+            does = DOES[single["reloc"]]
+            if single["pcrel"] == "adjust":
+                does += "; a pc-relative operand is adjusted"
+        examples = [text for _, text in row.examples if not text.startswith(".byte")]
+        shown = ", ".join(f"`{text}`" for text in examples[:3]) or f"`{row.examples[0][1]}`"
+        out.write(f"| {row.name}: {single['say']} | {does} | {shown} |\n")
+
+
+def read_sentences(path):
+    """The refusals' sentences, from the X table in src/base/refusal.h."""
+    sentences = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            text = line.strip()
+            if text.startswith("X(") and '"' in text:
+                key, _, rest = text[2:].partition(",")
+                sentences[key.strip()] = rest.split('"')[1]
+    return sentences
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table")
+    parser.add_argument("-o", "--output", help="file to write; standard output if absent")
+    parser.add_argument("--examples", action="store_true", help="write the examples as C")
+    parser.add_argument("--support", action="store_true", help="write SUPPORT.md")
+    parser.add_argument("--refusals", help="src/base/refusal.h, for the sentences")
+    options = parser.parse_args()
+    try:
+        with open(options.table, encoding="utf-8") as file:
+            rows = parse(file.read())
+        check(rows)
+        sentences = read_sentences(options.refusals) if options.refusals else {}
+        for row in rows:
+            if sentences and row.single.get("refuse", "NONE") not in sentences:
+                raise TableError(row.line, f"row {row.name}: no refusal {row.single['refuse']}")
+    except TableError as error:
+        print(f"{options.table}:{error.line}: {error}", file=sys.stderr)
+        return 1
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"{options.table}: {error}", file=sys.stderr)
+        return 1
+    name = options.table.rsplit("/", 1)[-1].removesuffix(".isa")
+    out = open(options.output, "w", encoding="utf-8") if options.output else sys.stdout
+    with out:
+        if options.support:
+            write_support(rows, name, out, sentences)
+        elif options.examples:
+            write_examples(rows, name, out)
+        else:
+            write_c(rows, name, out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
