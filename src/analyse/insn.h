@@ -46,9 +46,18 @@ enum {
 };
 
 // Register sets: bit n is general register n in the ISA's own numbering (x86-64: rax=0, rcx, rdx,
-// rbx, rsp, rbp, rsi, rdi, r8..r15); bit TL_REG_FLAGS is the arithmetic flags as a whole.
+// rbx, rsp, rbp, rsi, rdi, r8..r15); bit TL_REG_FLAGS is the arithmetic flags as a whole. Bits 16 to
+// 21 are those flags one by one, for data flow; a decoder sets them beside TL_REGSET_FLAGS, which in
+// `read` means any of them and in `written` all of them. tl_site_facts.dead holds no single flag.
 typedef uint32_t tl_regset;
 #define TL_REG_FLAGS 31
+#define TL_REGSET_CF ((tl_regset)1 << 16)
+#define TL_REGSET_PF ((tl_regset)1 << 17)
+#define TL_REGSET_AF ((tl_regset)1 << 18)
+#define TL_REGSET_ZF ((tl_regset)1 << 19)
+#define TL_REGSET_SF ((tl_regset)1 << 20)
+#define TL_REGSET_OF ((tl_regset)1 << 21)
+#define TL_REGSET_EACH_FLAG ((tl_regset)0x3f << 16)
 #define TL_REGSET_FLAGS ((tl_regset)1 << TL_REG_FLAGS)
 #define TL_REGSET_GENERAL ((tl_regset)0xffff)
 #define TL_REGSET_ALL (TL_REGSET_GENERAL | TL_REGSET_FLAGS)

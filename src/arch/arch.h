@@ -7,6 +7,26 @@
 #include "base/diag.h"
 #include "emit/emit.h"
 
+// What one instruction does to one register, as far as the search for jump tables asks.
+enum tl_definition_kind {
+    TL_DEF_KEEP,    // leaves it as it was, or only widens it
+    TL_DEF_COPY,    // register a
+    TL_DEF_EITHER,  // its old value or register a
+    TL_DEF_SUM,     // register a + register b
+    TL_DEF_ADDR,    // the constant `value`
+    TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, popped, returned, decoded
+    TL_DEF_OFFSET,  // a load of `size` bytes, widened: from register a (if not NONE) + index + value
+    TL_DEF_OTHER,   // something else
+};
+#define TL_DEF_REG_NONE 0xff
+struct tl_definition {
+    uint8_t kind;
+    uint8_t a, b; // registers, or TL_DEF_REG_NONE
+    uint8_t size; // TL_DEF_OFFSET: bytes in memory
+    bool is_signed; // TL_DEF_OFFSET: widened by sign
+    tl_addr value;
+};
+
 struct tl_arch {
     const char *name;       // "x86_64"
     uint16_t elf_machine;   // EM_X86_64
@@ -20,6 +40,16 @@ struct tl_arch {
     // Decodes one instruction at bytes[0..size) as if at addr. 0, or TL_E_FORMAT (no instruction,
     // or cut short). On an instruction the table refuses: 0, reloc = TL_RELOC_REFUSE.
     int (*decode)(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
+
+    // The same without register use: size, flow, reloc, target, flags but MAY_FAULT and WRITES_SP.
+    int (*skim)(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
+
+    // What insn does to general register reg. For the register that an indirect jump goes to, reg
+    // is TL_DEF_REG_NONE: then a COPY of that register, or POINTER when memory says where to.
+    void (*define)(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
+
+    // insn compares a register with a constant: the constant. Bounds of jump tables.
+    bool (*compare)(const struct tl_insn *insn, uint64_t *value);
 
     // Intel-syntax text.
     void (*print)(const struct tl_insn *insn, char *buf, size_t size);

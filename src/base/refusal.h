@@ -17,6 +17,11 @@
     X(RSEQ, "the instruction is in a restartable sequence")                                        \
     X(RSEQ_ABORT, "the bytes are the signature or the handler of a restartable sequence")          \
     X(TRANSACTION, "the instruction opens or ends a hardware transaction")                         \
+    X(VENDOR, "processors of different makers run these bytes differently")                        \
+    X(FAR, "a far branch or an interrupt return is never displaced")                               \
+    X(EMULATE, "a hypervisor recognises the instruction by the bytes around it")                   \
+    X(OVERLAP, "two instructions of the program share these bytes")                                \
+    X(UNKNOWN_CODE, "no path that is known leads to this address, so it may be data")              \
     X(NO_REACH, "no free memory lies within reach of a branch from here")                          \
     X(NO_WINDOW, "too little room for a branch, and no other way to jump fits")                    \
     X(WINDOW_TARGET, "a branch, table, landing pad or pointer leads into the bytes a branch needs")\

@@ -1,10 +1,17 @@
-// Between the files of this instruction set; nobody else includes it.
+// What the files of this folder share. Nothing outside it includes this; see arch.h.
 #ifndef TL_ARCH_X86_64_X86_64_H
 #define TL_ARCH_X86_64_X86_64_H
 
-#include "emit/emit.h"
+#include "arch/arch.h"
 
-// emit.c: see arch.h.
+int tl_x86_64_decode(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
+int tl_x86_64_skim(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
+void tl_x86_64_print(const struct tl_insn *insn, char *buf, size_t size);
+void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
+bool tl_x86_64_compare(const struct tl_insn *insn, uint64_t *value);
+// Name of the table row that described an instruction. Static storage.
+const char *tl_x86_64_row_name(unsigned row);
+
 int tl_x86_64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
                           struct tl_diag *diag);
 bool tl_x86_64_emit_jump(tl_addr at, tl_addr to, uint8_t *out);

@@ -1,0 +1,30 @@
+// The face of x86-64: one const struct. Does nothing itself.
+#include "arch/x86_64/x86_64.h"
+
+#include <elf.h>
+
+const struct tl_arch tl_arch_x86_64 = {
+    .name = "x86_64",
+    .elf_machine = EM_X86_64,
+    .insn_size_max = TL_INSN_SIZE_MAX,
+    .insn_align = 1,
+    .jump_size = 5, // jmp rel32
+    .slot_size = 32,
+    .jump_reach_min = INT32_MIN,
+    .jump_reach_max = INT32_MAX,
+    .decode = tl_x86_64_decode,
+    .skim = tl_x86_64_skim,
+    .define = tl_x86_64_define,
+    .compare = tl_x86_64_compare,
+    .print = tl_x86_64_print,
+    .emit_detour = tl_x86_64_emit_detour,
+    .emit_jump = tl_x86_64_emit_jump,
+    // 2e (cs) in front of jmp rel32 changes nothing: Intel SDM volume 2, "Instruction Prefixes".
+    .pun_prefix = 0x2e,
+    .pun_opcode = 0xe9,
+    .short_size = 2, // jmp rel8
+    .short_reach_min = INT8_MIN,
+    .short_reach_max = INT8_MAX,
+    .emit_short = tl_x86_64_emit_short,
+    .emit_retarget = tl_x86_64_emit_retarget,
+};

@@ -1,0 +1,182 @@
+// What one instruction does to one register, for the search for jump tables. Follows nothing from
+// instruction to instruction. Keeps: what it can't describe is TL_DEF_OTHER, never TL_DEF_POINTER.
+#include "arch/x86_64/x86_64.h"
+
+#include "arch/x86_64/decoder.h"
+
+static uint8_t reg_or_none(ZydisRegister reg)
+{
+    unsigned number = tl_x86_64_reg_number(reg);
+    return number == REG_NONE ? TL_DEF_REG_NONE : (uint8_t)number;
+}
+
+static bool is_reg(const ZydisDecodedOperand *operand)
+{
+    return operand->type == ZYDIS_OPERAND_TYPE_REGISTER &&
+           tl_x86_64_reg_number(operand->reg.value) != REG_NONE;
+}
+
+// The memory operand of a load as a place: register a + index + value.
+static void describe_load(const ZydisDecodedInstruction *zydis, const ZydisDecodedOperand *memory,
+                          tl_addr addr, struct tl_definition *out)
+{
+    out->kind = TL_DEF_OFFSET;
+    out->size = (uint8_t)(memory->size / 8);
+    out->value = (uint64_t)memory->mem.disp.value;
+    if (memory->mem.base == ZYDIS_REGISTER_RIP) {
+        out->value += addr + zydis->length;
+        return;
+    }
+    out->a = reg_or_none(memory->mem.base);
+    // [base + index] with scale 1: either may be the table.
+    if (memory->mem.index != ZYDIS_REGISTER_NONE && memory->mem.scale <= 1)
+        out->b = reg_or_none(memory->mem.index);
+}
+
+static void define_move(const ZydisDecodedInstruction *zydis, const ZydisDecodedOperand *source,
+                        tl_addr addr, struct tl_definition *out)
+{
+    switch (source->type) {
+    case ZYDIS_OPERAND_TYPE_IMMEDIATE:
+        out->kind = TL_DEF_ADDR;
+        out->value = source->imm.value.u;
+        return;
+    case ZYDIS_OPERAND_TYPE_REGISTER:
+        out->a = reg_or_none(source->reg.value);
+        out->kind = out->a == TL_DEF_REG_NONE ? TL_DEF_POINTER : TL_DEF_COPY;
+        return;
+    case ZYDIS_OPERAND_TYPE_MEMORY:
+        if (source->size == 64)
+            out->kind = TL_DEF_POINTER;
+        else
+            describe_load(zydis, source, addr, out);
+        return;
+    default:
+        return;
+    }
+}
+
+static void define_lea(const ZydisDecodedInstruction *zydis, const ZydisDecodedOperand *source,
+                       tl_addr addr, struct tl_definition *out)
+{
+    const ZydisDecodedOperandMem *mem = &source->mem;
+    bool has_index = mem->index != ZYDIS_REGISTER_NONE;
+    if (mem->base == ZYDIS_REGISTER_RIP) {
+        out->kind = TL_DEF_ADDR;
+        out->value = addr + zydis->length + (uint64_t)mem->disp.value;
+    } else if (mem->base != ZYDIS_REGISTER_NONE && has_index && mem->scale <= 1 &&
+               mem->disp.value == 0) {
+        out->kind = TL_DEF_SUM;
+        out->a = reg_or_none(mem->base);
+        out->b = reg_or_none(mem->index);
+    } else if (mem->base != ZYDIS_REGISTER_NONE && !has_index && mem->disp.value == 0) {
+        out->kind = TL_DEF_COPY;
+        out->a = reg_or_none(mem->base);
+    } else if (mem->base == ZYDIS_REGISTER_NONE && !has_index) {
+        out->kind = TL_DEF_ADDR;
+        out->value = (uint64_t)mem->disp.value;
+    }
+}
+
+// insn is known to write reg, which is its first operand.
+static void define_first(const ZydisDecodedInstruction *zydis, const ZydisDecodedOperand *operands,
+                         tl_addr addr, unsigned reg, struct tl_definition *out)
+{
+    const ZydisDecodedOperand *source = &operands[1];
+    switch (zydis->mnemonic) {
+    case ZYDIS_MNEMONIC_MOV:
+        // 8 and 16 bits of a register make no pointer; 32 bits do where addresses are small.
+        if (operands[0].size >= 32)
+            define_move(zydis, source, addr, out);
+        return;
+    case ZYDIS_MNEMONIC_MOVSXD:
+    case ZYDIS_MNEMONIC_MOVSX:
+    case ZYDIS_MNEMONIC_MOVZX:
+        if (source->type == ZYDIS_OPERAND_TYPE_MEMORY) {
+            describe_load(zydis, source, addr, out);
+            out->is_signed = zydis->mnemonic != ZYDIS_MNEMONIC_MOVZX;
+        } else {
+            define_move(zydis, source, addr, out);
+        }
+        return;
+    case ZYDIS_MNEMONIC_LEA:
+        define_lea(zydis, source, addr, out);
+        return;
+    case ZYDIS_MNEMONIC_ADD:
+        if (is_reg(source)) {
+            out->kind = TL_DEF_SUM;
+            out->a = (uint8_t)reg;
+            out->b = reg_or_none(source->reg.value);
+        }
+        return;
+    case ZYDIS_MNEMONIC_POP:
+        out->kind = TL_DEF_POINTER;
+        return;
+    case ZYDIS_MNEMONIC_XOR:
+    case ZYDIS_MNEMONIC_ROL:
+    case ZYDIS_MNEMONIC_ROR:
+        // How C libraries decode the pointers that they keep in a jmp_buf.
+        out->kind = TL_DEF_POINTER;
+        return;
+    default:
+        return;
+    }
+}
+
+void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_definition *out)
+{
+    ZydisDecodedInstruction zydis;
+    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
+    *out = (struct tl_definition){
+        .kind = TL_DEF_OTHER, .a = TL_DEF_REG_NONE, .b = TL_DEF_REG_NONE};
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis,
+                                             operands)))
+        return;
+    if (reg == TL_DEF_REG_NONE) {
+        if (operands[0].type == ZYDIS_OPERAND_TYPE_MEMORY && operands[0].size == 64)
+            out->kind = TL_DEF_POINTER;
+        else if (is_reg(&operands[0])) {
+            out->kind = TL_DEF_COPY;
+            out->a = reg_or_none(operands[0].reg.value);
+        }
+        return;
+    }
+    if (zydis.meta.category == ZYDIS_CATEGORY_CALL) {
+        // A returned value; what other registers hold may be from before the call.
+        out->kind = reg == REG_RAX ? TL_DEF_POINTER : TL_DEF_KEEP;
+        return;
+    }
+    if (zydis.mnemonic == ZYDIS_MNEMONIC_CDQE && reg == REG_RAX) {
+        out->kind = TL_DEF_KEEP;
+        return;
+    }
+    if (zydis.meta.category == ZYDIS_CATEGORY_CMOV && is_reg(&operands[0]) &&
+        tl_x86_64_reg_number(operands[0].reg.value) == reg) {
+        // From memory it is a pointer, which adds nothing to the old value.
+        out->a = is_reg(&operands[1]) ? reg_or_none(operands[1].reg.value) : TL_DEF_REG_NONE;
+        out->kind = out->a == TL_DEF_REG_NONE ? TL_DEF_KEEP : TL_DEF_EITHER;
+        return;
+    }
+    bool writes = false;
+    for (unsigned i = 0; i < zydis.operand_count; i++)
+        writes = writes || (is_reg(&operands[i]) &&
+                            tl_x86_64_reg_number(operands[i].reg.value) == reg &&
+                            (operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0);
+    if (!writes)
+        out->kind = TL_DEF_KEEP;
+    else if (is_reg(&operands[0]) && tl_x86_64_reg_number(operands[0].reg.value) == reg)
+        define_first(&zydis, operands, insn->addr, reg, out);
+}
+
+bool tl_x86_64_compare(const struct tl_insn *insn, uint64_t *value)
+{
+    ZydisDecodedInstruction zydis;
+    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis,
+                                             operands)) ||
+        zydis.mnemonic != ZYDIS_MNEMONIC_CMP ||
+        operands[1].type != ZYDIS_OPERAND_TYPE_IMMEDIATE)
+        return false;
+    *value = operands[1].imm.value.u;
+    return true;
+}
