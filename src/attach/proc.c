@@ -26,7 +26,11 @@
 #define AUXV_SIZE_MAX 4096u
 #define READ_FIRST_SIZE 4096u
 
-#define PF_KTHREAD 0x00200000u // linux/sched.h; in field 9 of /proc/PID/stat
+// linux/sched.h, in field 9 of /proc/PID/stat. Workers of io_uring have had the first bit
+// since 5.12.
+#define PF_IO_WORKER 0x00000010u
+#define PF_USER_WORKER 0x00004000u // Linux 6.4; no other meaning in use before
+#define PF_KTHREAD 0x00200000u
 
 // ---- files --------------------------------------------------------------------------------------
 
@@ -311,6 +315,8 @@ enum status_key {
     KEY_SIG_PENDING,
     KEY_SIG_SHARED,
     KEY_SIG_BLOCKED,
+    KEY_SIG_IGNORED,
+    KEY_SIG_CAUGHT,
     KEY_FEATURES,
     KEY_NAME,
     KEY_COUNT
@@ -328,6 +334,8 @@ static const char *const status_keys[KEY_COUNT] = {
     [KEY_SIG_PENDING] = "SigPnd:",
     [KEY_SIG_SHARED] = "ShdPnd:",
     [KEY_SIG_BLOCKED] = "SigBlk:",
+    [KEY_SIG_IGNORED] = "SigIgn:",
+    [KEY_SIG_CAUGHT] = "SigCgt:",
     [KEY_FEATURES] = "x86_Thread_features:",
     [KEY_NAME] = "Name:",
 };
@@ -385,6 +393,10 @@ static bool status_value(enum status_key key, struct cursor *line, struct tl_pro
         return status_number(line, 16, UINT64_MAX, &out->sig_shared_pending);
     case KEY_SIG_BLOCKED:
         return status_number(line, 16, UINT64_MAX, &out->sig_blocked);
+    case KEY_SIG_IGNORED:
+        return status_number(line, 16, UINT64_MAX, &out->sig_ignored);
+    case KEY_SIG_CAUGHT:
+        return status_number(line, 16, UINT64_MAX, &out->sig_caught);
     case KEY_LOCKED:
         return status_number(line, 10, UINT64_MAX, &out->locked_kib);
     default:
@@ -450,6 +462,7 @@ int tl_proc_stat_parse(const char *text, size_t size, struct tl_proc_status *out
     if (!found)
         return tl_diag_set(diag, TL_E_FORMAT, "process stat line: malformed");
     out->kernel_thread = (flags & PF_KTHREAD) != 0;
+    out->user_worker = (flags & (PF_IO_WORKER | PF_USER_WORKER)) != 0;
     out->start_time = start;
     return 0;
 }

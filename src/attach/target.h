@@ -1,5 +1,9 @@
 // A target held by ptrace: find out whether it may be probed, stop it whole, read and write it, run
-// system calls in it, let it go. All calls come from the one thread that seized.
+// system calls in it, let it go.
+//
+// Linux ties a held task to the thread that seized it. So each hold has a thread of its own here, and
+// every call below does its ptrace work there; the caller may be any one thread at a time. When the
+// hold ends that thread ends too, and the kernel lets go of tasks that had not even stopped yet.
 #ifndef TL_ATTACH_TARGET_H
 #define TL_ATTACH_TARGET_H
 
@@ -10,6 +14,8 @@ struct tl_target; // opaque
 struct tl_target_options {
     int stop_timeout_ms;         // 0: 50
     const char *ptrace_scope_path; // NULL: /proc/sys/kernel/yama/ptrace_scope (tests: a stand-in)
+    const char *cgroup_root;       // NULL: /sys/fs/cgroup (tests: a stand-in)
+    bool force_poke; // write text by PTRACE_POKETEXT only, as where /proc/PID/mem refuses (tests)
 };
 
 // Checks that pid may be probed (exists, not self, not a kernel thread, 64-bit, not traced, allowed)
@@ -50,6 +56,10 @@ int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t siz
 int tl_target_write(struct tl_target *target, tl_addr addr, const void *buf, size_t size,
                     size_t *written, struct tl_diag *diag);
 
+// Whether a page of a private, read-only file mapping holds just what the file holds, so that it may be
+// given back (madvise DONTNEED).
+bool tl_target_page_is_files(struct tl_target *target, tl_addr page);
+
 // Threads of a stopped target.
 struct tl_thread_view {
     pid_t tid;
@@ -63,6 +73,17 @@ size_t tl_target_thread_count(const struct tl_target *target);
 int tl_target_thread_view(struct tl_target *target, size_t index, struct tl_thread_view *out);
 // Moves a stopped thread's pc.
 int tl_target_thread_set_pc(struct tl_target *target, size_t index, tl_addr pc, struct tl_diag *diag);
+
+// Runs run(opaque) on the thread that holds the target, so that the calls it makes here pay for no
+// change of threads. Returns what run returned, or TL_E_SYSTEM when no thread could be had.
+int tl_target_run(struct tl_target *target, int (*run)(void *opaque), void *opaque,
+                  struct tl_diag *diag);
+// The target executed another program while it was held: nothing of ours is left in it.
+bool tl_target_execed(const struct tl_target *target);
+// Whether size_bytes more fit in the target's memory cgroup. 0, or TL_E_LIMIT.
+int tl_target_headroom(struct tl_target *target, uint64_t size_bytes, struct tl_diag *diag);
+// Start time and pid of the target's own, as at open.
+uint64_t tl_target_start_time(const struct tl_target *target);
 
 // Test hook: called before every ptrace call and every write, with a running number. NULL: none.
 extern void (*tl_target_step_hook)(unsigned step);

@@ -1,0 +1,178 @@
+// x86-64 for attach: a stopped thread's registers and the boot stub.
+//
+// Pure but for the layout of struct user_regs_struct. Invariant: code that tl_stub_build writes
+// touches no memory, no flag and no register that it does not set to its value at home.
+#include "attach/isa.h"
+
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+
+#define CS_USER_64 0x33u // __USER_CS, arch/x86/include/asm/segment.h, Linux 6.18
+#define SYSCALL_SIZE 2u  // 0f 05
+
+// The kernel's own return values, never seen by user code (include/linux/errno.h, Linux 6.18).
+#define ERESTARTSYS 512
+#define ERESTARTNOINTR 513
+#define ERESTARTNOHAND 514
+#define ERESTART_RESTARTBLOCK 516
+#define EINTR_USER 4
+
+#define STUB_MOVES 9
+#define MOVE_SIZE 10u // rex.w b8+r imm64
+#define STUB_SIZE (SYSCALL_SIZE + STUB_MOVES * MOVE_SIZE + 6u + 8u)
+
+_Static_assert(sizeof(struct user_regs_struct) <= TL_REGS_WORDS_MAX * 8, "registers fit");
+_Static_assert(STUB_SIZE <= TL_STUB_SIZE_MAX, "stub fits");
+
+const uint8_t tl_breakpoint_byte = 0xcc; // int3
+
+static struct user_regs_struct regs_user(const struct tl_regs *regs)
+{
+    struct user_regs_struct user;
+    memcpy(&user, regs->word, sizeof user);
+    return user;
+}
+
+static void regs_store(struct tl_regs *regs, const struct user_regs_struct *user)
+{
+    memcpy(regs->word, user, sizeof *user);
+    regs->size = sizeof *user;
+}
+
+tl_addr tl_regs_pc(const struct tl_regs *regs)
+{
+    return regs_user(regs).rip;
+}
+
+tl_addr tl_regs_sp(const struct tl_regs *regs)
+{
+    return regs_user(regs).rsp;
+}
+
+uint64_t tl_regs_thread_pointer(const struct tl_regs *regs)
+{
+    return regs_user(regs).fs_base;
+}
+
+void tl_regs_set_pc(struct tl_regs *regs, tl_addr pc)
+{
+    struct user_regs_struct user = regs_user(regs);
+    user.rip = pc;
+    regs_store(regs, &user);
+}
+
+bool tl_regs_native(const struct tl_regs *regs)
+{
+    return regs->size == sizeof(struct user_regs_struct) && regs_user(regs).cs == CS_USER_64;
+}
+
+long tl_regs_call_number(const struct tl_regs *regs)
+{
+    return (long)regs_user(regs).orig_rax;
+}
+
+int64_t tl_regs_call_result(const struct tl_regs *regs)
+{
+    return (int64_t)regs_user(regs).rax;
+}
+
+// Calls that return EINTR to user code whenever they are woken by a stop, though they have done
+// nothing yet (signal(7), "never restarted"; sockets with a timeout return it too).
+bool tl_regs_call_reissuable(const struct tl_regs *regs)
+{
+    static const short numbers[] = {
+        SYS_epoll_wait,   SYS_epoll_pwait,     SYS_epoll_pwait2,   SYS_semop,
+        SYS_semtimedop,   SYS_recvfrom,        SYS_recvmsg,        SYS_recvmmsg,
+        SYS_sendto,       SYS_sendmsg,         SYS_sendmmsg,       SYS_accept,
+        SYS_accept4,      SYS_connect,         SYS_read,           SYS_write,
+        SYS_readv,        SYS_writev,          SYS_msgrcv,         SYS_msgsnd,
+        SYS_poll,         SYS_ppoll,           SYS_select,         SYS_pselect6,
+        SYS_io_getevents, SYS_rt_sigtimedwait, SYS_io_uring_enter, SYS_io_pgetevents,
+    };
+    long number = tl_regs_call_number(regs);
+    if (number < 0 || tl_regs_call_result(regs) != -EINTR_USER)
+        return false;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(numbers); i++) {
+        if (numbers[i] == number)
+            return true;
+    }
+    return false;
+}
+
+static bool result_restarts(int64_t result)
+{
+    return result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND ||
+           result == -ERESTART_RESTARTBLOCK;
+}
+
+void tl_regs_reissue(struct tl_regs *regs)
+{
+    struct user_regs_struct user = regs_user(regs);
+    bool block = (int64_t)user.rax == -ERESTART_RESTARTBLOCK;
+    user.rax = block ? SYS_restart_syscall : user.orig_rax;
+    user.orig_rax = UINT64_MAX;
+    user.rip -= SYSCALL_SIZE;
+    regs_store(regs, &user);
+}
+
+void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
+                       const uint64_t args[6], struct tl_regs *out)
+{
+    struct user_regs_struct user = regs_user(home);
+    user.rip = stub_addr;
+    user.rax = (uint64_t)nr;
+    user.orig_rax = UINT64_MAX; // no system call to restart
+    user.rdi = args[0];
+    user.rsi = args[1];
+    user.rdx = args[2];
+    user.r10 = args[3];
+    user.r8 = args[4];
+    user.r9 = args[5];
+    regs_store(out, &user);
+}
+
+// movabs $value, %reg (Intel SDM 2, MOV, REX.W + B8+rd io).
+static uint8_t *put_move(uint8_t *at, unsigned reg, uint64_t value)
+{
+    *at++ = (uint8_t)(0x48u | (reg >> 3));
+    *at++ = (uint8_t)(0xb8u | (reg & 7u));
+    memcpy(at, &value, sizeof value);
+    return at + sizeof value;
+}
+
+// The registers of the stub's moves, in order: rax rcx rdx rsi rdi r8 r9 r10 r11.
+static const uint8_t move_order[STUB_MOVES] = {0, 1, 2, 6, 7, 8, 9, 10, 11};
+
+size_t tl_stub_build(const struct tl_regs *home, uint8_t out[TL_STUB_SIZE_MAX])
+{
+    struct tl_regs settled = *home;
+    if (tl_regs_call_number(home) >= 0 && result_restarts(tl_regs_call_result(home)))
+        tl_regs_reissue(&settled);
+    struct user_regs_struct user = regs_user(&settled);
+    const uint64_t values[STUB_MOVES] = {user.rax, user.rcx, user.rdx, user.rsi, user.rdi,
+                                         user.r8,  user.r9,  user.r10, user.r11};
+    uint8_t *at = out;
+    *at++ = 0x0f; // syscall
+    *at++ = 0x05;
+    for (size_t i = 0; i < STUB_MOVES; i++)
+        at = put_move(at, move_order[i], values[i]);
+    memcpy(at, "\xff\x25\0\0\0\0", 6); // jmp *0(%rip)
+    at += 6;
+    memcpy(at, &user.rip, sizeof user.rip);
+    at += sizeof user.rip;
+    return (size_t)(at - out);
+}
+
+size_t tl_stub_match(const uint8_t *bytes, size_t size)
+{
+    if (size < STUB_SIZE || bytes[0] != 0x0f || bytes[1] != 0x05)
+        return 0;
+    for (size_t i = 0; i < STUB_MOVES; i++) {
+        const uint8_t *move = bytes + SYSCALL_SIZE + i * MOVE_SIZE;
+        if (move[0] != (0x48u | (move_order[i] >> 3)) || move[1] != (0xb8u | (move_order[i] & 7u)))
+            return 0;
+    }
+    const uint8_t *jump = bytes + SYSCALL_SIZE + STUB_MOVES * MOVE_SIZE;
+    return memcmp(jump, "\xff\x25\0\0\0\0", 6) == 0 ? STUB_SIZE : 0;
+}

@@ -1,0 +1,511 @@
+// System calls in a borrowed thread, through the boot stub.
+//
+// The stub lies in bytes that no code owns: the zero tail of the vDSO's last page, else the slack
+// behind an executable segment. Its second half is the way home as code (isa.h), so a controller
+// that dies leaves a thread that finishes the call and goes on. Between calls the thread stands at
+// home. Invariant: whenever the thread's pc is in the stub, the stub leads to task->regs.
+#include "attach/held.h"
+
+#include <dirent.h>
+#include <elf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define VDSO_SIZE_MAX (64u << 10)
+#define SLACK_SIZE_MAX TL_PAGE_SIZE
+#define PHDRS_MAX 64
+#define STUB_ALIGN 16u
+#define CANDIDATES_MAX 256  // threads looked at
+#define BORROW_TRIES_MAX 16 // threads stopped in turn until one will do
+#define CALL_RETRIES_MAX 64 // signals that come first
+
+#ifndef PTRACE_GET_RSEQ_CONFIGURATION // Linux 5.13
+#define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
+#endif
+#ifndef PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG // Linux 6.4
+#define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG 0x4210
+#endif
+#define O_SUSPEND_SECCOMP (1 << 21) // PTRACE_O_SUSPEND_SECCOMP, Linux 4.3
+#define HOLD_AND_SUSPEND                                                                           \
+    (PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC |         \
+     PTRACE_O_TRACESYSGOOD | O_SUSPEND_SECCOMP)
+
+// ---- a place for the stub -----------------------------------------------------------------------
+
+// The last free run of TL_STUB_SIZE_MAX bytes in bytes[from..size). size: none.
+static size_t free_run(const uint8_t *bytes, size_t from, size_t size)
+{
+    for (size_t at = size & ~(size_t)(STUB_ALIGN - 1); at >= from + TL_STUB_SIZE_MAX;
+         at -= STUB_ALIGN) {
+        size_t start = at - TL_STUB_SIZE_MAX, same = 1;
+        if (bytes[start] != 0x00 && bytes[start] != 0xcc)
+            continue;
+        while (same < TL_STUB_SIZE_MAX && bytes[start + same] == bytes[start])
+            same++;
+        if (same == TL_STUB_SIZE_MAX)
+            return start;
+    }
+    return size;
+}
+
+// First byte behind all that the ELF headers of an image in memory name.
+static size_t elf_end(const uint8_t *bytes, size_t size)
+{
+    Elf64_Ehdr head;
+    size_t end = sizeof head;
+    if (size < sizeof head)
+        return size;
+    memcpy(&head, bytes, sizeof head);
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_phnum > PHDRS_MAX ||
+        head.e_phoff > size || head.e_shoff > size ||
+        head.e_phoff + head.e_phnum * sizeof(Elf64_Phdr) > size)
+        return size;
+    for (size_t i = 0; i < head.e_phnum; i++) {
+        Elf64_Phdr segment;
+        memcpy(&segment, bytes + head.e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_offset > size || segment.p_filesz > size - segment.p_offset)
+            return size;
+        if (segment.p_offset + segment.p_filesz > end)
+            end = (size_t)(segment.p_offset + segment.p_filesz);
+    }
+    size_t sections = (size_t)head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
+    return sections > end ? sections : end;
+}
+
+static tl_addr place_in_vdso(struct tl_target *target, const struct tl_map *map)
+{
+    size_t size = (size_t)(map->end - map->start);
+    uint8_t *bytes = size <= VDSO_SIZE_MAX ? malloc(size) : NULL;
+    tl_addr addr = 0;
+    if (bytes && tl_target_read(target, map->start, bytes, size, NULL) == 0) {
+        size_t end = elf_end(bytes, size);
+        size_t at = end < size ? free_run(bytes, end, size) : size;
+        if (at < size)
+            addr = map->start + at;
+    }
+    free(bytes);
+    return addr;
+}
+
+// Where the bytes of an executable segment end in its mapping, by the file's own headers; 0:
+// unknown.
+static tl_addr segment_end(struct tl_target *target, const struct tl_map *map)
+{
+    Elf64_Ehdr head;
+    Elf64_Phdr segment;
+    tl_addr end = 0;
+    int fd = tl_proc_open_mapped(target->pid, map, NULL);
+    if (fd < 0)
+        return 0;
+    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_phnum <= PHDRS_MAX) {
+        for (size_t i = 0; i < head.e_phnum && !end; i++) {
+            off_t off = (off_t)(head.e_phoff + i * sizeof segment);
+            if (pread(fd, &segment, sizeof segment, off) != (ssize_t)sizeof segment)
+                break;
+            uint64_t last = segment.p_offset + segment.p_filesz;
+            if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) &&
+                segment.p_offset >= map->file_off &&
+                segment.p_offset - map->file_off < TL_PAGE_SIZE && last > map->file_off &&
+                last - map->file_off <= map->end - map->start)
+                end = map->start + (last - map->file_off);
+        }
+    }
+    close(fd);
+    return end;
+}
+
+static tl_addr place_in_slack(struct tl_target *target, const struct tl_map *map)
+{
+    uint8_t bytes[SLACK_SIZE_MAX];
+    tl_addr end = segment_end(target, map);
+    if (!end || map->end - end < TL_STUB_SIZE_MAX || map->end - end > sizeof bytes)
+        return 0;
+    tl_addr page = map->end - TL_PAGE_SIZE;
+    if (tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
+        return 0;
+    size_t at = free_run(bytes, (size_t)(end - page), sizeof bytes);
+    return at < sizeof bytes ? page + at : 0;
+}
+
+static int stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
+{
+    struct tl_maps maps;
+    tl_addr addr = 0;
+    int error = tl_maps_read(target->pid, &maps, diag);
+    if (error)
+        return error;
+    for (size_t i = 0; i < maps.count && !addr; i++) {
+        if (strcmp(maps.map[i].path, "[vdso]") == 0)
+            addr = place_in_vdso(target, &maps.map[i]);
+    }
+    for (size_t i = 0; i < maps.count && !addr; i++) {
+        const struct tl_map *map = &maps.map[i];
+        if (map->inode && map->prot == (TL_PROT_READ | TL_PROT_EXEC) &&
+            strncmp(map->path, "/memfd:", 7) != 0)
+            addr = place_in_slack(target, map);
+    }
+    tl_maps_deinit(&maps);
+    if (!addr)
+        return tl_diag_set(diag, TL_E_UNSUPPORTED,
+                           "pid %d: no %d unused bytes in any executable page to start from",
+                           target->pid, TL_STUB_SIZE_MAX);
+    *out = addr;
+    return 0;
+}
+
+int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag)
+{
+    struct tl_stub *stub = &target->stub;
+    uint8_t code[TL_STUB_SIZE_MAX], there[TL_STUB_SIZE_MAX];
+    size_t size = tl_stub_build(&task->regs, code);
+    if (!stub->addr) {
+        tl_addr addr = 0;
+        int error = stub_place(target, &addr, diag);
+        if (!error)
+            error = tl_target_read(target, addr, stub->before, sizeof stub->before, diag);
+        if (error)
+            return error;
+        stub->addr = addr;
+        stub->size = size;
+        memcpy(there, stub->before, size);
+    } else {
+        int error = tl_target_read(target, stub->addr, there, size, diag);
+        if (error)
+            return error;
+    }
+    if (memcmp(there, code, size) == 0)
+        return 0;
+    return tl_memory_write(target, task->tid, stub->addr, code, size, NULL, diag);
+}
+
+void tl_stub_restore(struct tl_target *target)
+{
+    struct tl_task *task = tl_task_find(target, target->borrowed);
+    struct tl_stub *stub = &target->stub;
+    if (!stub->addr || !task || task->state != TL_TASK_STOPPED || target->execed)
+        return; // the thread may still need it; its bytes harm nobody
+    (void)tl_memory_write(target, task->tid, stub->addr, stub->before, stub->size, NULL, NULL);
+    stub->addr = 0;
+}
+
+// ---- which thread -------------------------------------------------------------------------------
+
+// A thread stopped inside a restartable sequence starts it again on its way out, and the kernel
+// would forget that it must when it sees our stub's pc instead. So do what the kernel would: go to
+// the abort handler (rseq(2); struct rseq_cs of linux/rseq.h).
+static int leave_rseq(struct tl_target *target, struct tl_task *task)
+{
+    struct {
+        uint64_t addr;
+        uint32_t size, signature, flags, pad;
+    } config = {0};
+    struct {
+        uint32_t version, flags;
+        uint64_t start, length, abort;
+    } section;
+    enum { RSEQ_CS_OFF = 8 };
+    uint64_t section_addr, none = 0;
+    if (tl_regs_call_number(&task->regs) >= 0) // no system call is made in a section
+        return 0;
+    if (tl_trace(target, PTRACE_GET_RSEQ_CONFIGURATION, task->tid, sizeof config,
+                 (uint64_t)(uintptr_t)&config) < 0 ||
+        config.addr == 0)
+        return 0;
+    if (tl_target_read(target, config.addr + RSEQ_CS_OFF, &section_addr, 8, NULL) != 0 ||
+        section_addr == 0 ||
+        tl_target_read(target, section_addr, &section, sizeof section, NULL) != 0)
+        return 0;
+    if (tl_regs_pc(&task->regs) - section.start >= section.length)
+        return 0;
+    tl_regs_set_pc(&task->regs, section.abort);
+    int error = tl_trace_set_regs(target, task->tid, &task->regs);
+    if (!error)
+        error = tl_memory_write(target, task->tid, config.addr + RSEQ_CS_OFF, &none, 8, NULL, NULL);
+    return error;
+}
+
+static bool dispatches_calls(struct tl_target *target, pid_t tid)
+{
+    struct {
+        uint64_t mode, selector, offset, len;
+    } config = {0};
+    return tl_trace(target, PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, sizeof config,
+                    (uint64_t)(uintptr_t)&config) == 0 &&
+           config.mode != 0;
+}
+
+// Whether a stopped task will do. *why is kept for the message when none does.
+static bool task_usable(struct tl_target *target, struct tl_task *task, const char **why)
+{
+    struct tl_proc_status status;
+    if (task->state != TL_TASK_STOPPED || tl_proc_status_read(task->tid, &status, NULL) != 0)
+        return false;
+    if (!tl_regs_native(&task->regs)) {
+        *why = "it runs code of another instruction set";
+        return false;
+    }
+    if (dispatches_calls(target, task->tid)) {
+        *why = "its system calls are dispatched to a handler (prctl PR_SET_SYSCALL_USER_DISPATCH)";
+        return false;
+    }
+    if (status.seccomp != 0 &&
+        tl_trace(target, PTRACE_SETOPTIONS, task->tid, 0, HOLD_AND_SUSPEND) != 0) {
+        *why = "a seccomp filter is set and may not be suspended: run as root";
+        return false;
+    }
+    return leave_rseq(target, task) == 0;
+}
+
+struct candidate {
+    pid_t tid;
+    int cost;
+};
+
+static int candidate_compare(const void *a, const void *b)
+{
+    const struct candidate *left = a, *right = b;
+    return left->cost != right->cost ? (left->cost > right->cost) - (left->cost < right->cost)
+                                     : (left->tid > right->tid) - (left->tid < right->tid);
+}
+
+// Asleep and without a filter is best. A thread in state D would not stop.
+static int candidate_cost(const struct tl_proc_status *status)
+{
+    if (status->state == 'Z' || status->state == 'X' || status->user_worker)
+        return -1;
+    int cost = status->state == 'S' ? 0 : status->state == 'T' ? 1 : status->state == 'R' ? 2 : 4;
+    return cost + (status->seccomp ? 8 : 0);
+}
+
+static size_t candidates_list(struct tl_target *target, struct candidate *out)
+{
+    char path[64];
+    size_t count = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/task", target->pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return 0;
+    for (struct dirent *entry; count < CANDIDATES_MAX && (entry = readdir(dir));) {
+        struct tl_proc_status status;
+        pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (tid <= 0 || tl_proc_status_read(tid, &status, NULL) != 0)
+            continue;
+        int cost = candidate_cost(&status);
+        if (cost >= 0)
+            out[count++] = (struct candidate){tid, cost};
+    }
+    closedir(dir);
+    qsort(out, count, sizeof *out, candidate_compare);
+    return count;
+}
+
+// Stops one thread alone. 1: it is borrowed; 0: it won't do; TL_E_*.
+static int candidate_try(struct tl_target *target, pid_t tid, const char **why,
+                         struct tl_diag *diag)
+{
+    uint64_t deadline = tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000);
+    struct tl_task *task = tl_task_seize(target, tid, target->pid);
+    if (!task) {
+        struct tl_proc_status status;
+        if (errno == EPERM && tl_proc_status_read(tid, &status, NULL) == 0 && status.tracer)
+            return tl_diag_set(diag, TL_E_BUSY, "pid %d: is traced by pid %d: end that first",
+                               target->pid, status.tracer);
+        if (errno == EPERM)
+            *why = "ptrace refused it";
+        return 0;
+    }
+    int got = tl_task_wait(target, task, deadline);
+    if (got == 1)
+        got = tl_task_settle(target, task, deadline);
+    if (got == 1 && task_usable(target, task, why)) {
+        target->borrowed = tid;
+        return 1;
+    }
+    if (got == 0)
+        *why = "it did not stop in time";
+    tl_release_all(target);
+    return target->gone || target->execed ? tl_gone(target, diag) : 0;
+}
+
+struct borrow_job {
+    struct tl_target *target;
+    struct tl_diag *diag;
+};
+
+static int none_usable(struct tl_target *target, const char *why, struct tl_diag *diag)
+{
+    return tl_diag_set(diag, TL_E_UNSUPPORTED, "pid %d: no thread to run system calls in: %s",
+                       target->pid, why);
+}
+
+static int borrow_one(struct tl_target *target, struct tl_diag *diag)
+{
+    struct candidate candidate[CANDIDATES_MAX];
+    const char *why = "none could be stopped";
+    size_t count = candidates_list(target, candidate);
+    if (count == 0)
+        return tl_gone(target, diag);
+    for (size_t i = 0; i < count && i < BORROW_TRIES_MAX; i++) {
+        int got = candidate_try(target, candidate[i].tid, &why, diag);
+        if (got < 0)
+            return got;
+        if (got == 1) {
+            target->hold = TL_HOLD_BORROWED;
+            return 0;
+        }
+    }
+    return none_usable(target, why, diag);
+}
+
+static int borrow_stopped(struct tl_target *target, struct tl_diag *diag)
+{
+    const char *why = "none is stopped in user code";
+    uint64_t deadline = tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000);
+    for (size_t i = 0; i < target->task_count; i++) {
+        struct tl_task *task = target->task[i];
+        if (task->state != TL_TASK_STOPPED || task->tgid != target->pid)
+            continue;
+        if (tl_task_settle(target, task, deadline) == 1 && task_usable(target, task, &why)) {
+            target->borrowed = task->tid;
+            return 0;
+        }
+        if (target->gone || target->execed)
+            return tl_gone(target, diag);
+    }
+    return none_usable(target, why, diag);
+}
+
+static int borrow_run(void *opaque)
+{
+    struct borrow_job *job = opaque;
+    if (job->target->borrowed)
+        return 0;
+    return job->target->hold == TL_HOLD_ALL ? borrow_stopped(job->target, job->diag)
+                                            : borrow_one(job->target, job->diag);
+}
+
+int tl_target_borrow(struct tl_target *target, struct tl_diag *diag)
+{
+    struct borrow_job job = {target, diag};
+    if (target->hold == TL_HOLD_NONE) {
+        int error = tl_family_scan(target, diag);
+        if (error)
+            return error;
+    }
+    int error = tl_worker_call(target, borrow_run, &job, diag);
+    if (error && target->hold == TL_HOLD_NONE)
+        tl_worker_end(target);
+    return error;
+}
+
+// ---- one call -----------------------------------------------------------------------------------
+
+#define SYSCALL_STOP (SIGTRAP | 0x80) // with PTRACE_O_TRACESYSGOOD
+
+// Lets the task run to its next system call stop. 1: there; 0: a signal came first (task->signal);
+// TL_E_*.
+static int run_to_call_stop(struct tl_target *target, struct tl_task *task, struct tl_diag *diag)
+{
+    uint64_t deadline = tl_clock_ns() + TL_CALL_TIMEOUT_MS * UINT64_C(1000000);
+    for (;;) {
+        int status = 0;
+        task->state = TL_TASK_WAITED;
+        (void)tl_trace(target, PTRACE_SYSCALL, task->tid, 0, 0);
+        int got = tl_trace_wait(target, task->tid, deadline, &status);
+        if (got == 0) {
+            (void)tl_trace(target, PTRACE_INTERRUPT, task->tid, 0, 0);
+            return tl_diag_set(diag, TL_E_BUSY,
+                               "pid %d: thread %d did not finish a system call in %d ms",
+                               target->pid, task->tid, TL_CALL_TIMEOUT_MS);
+        }
+        if (got < 0 || !WIFSTOPPED(status)) {
+            if (got > 0)
+                (void)tl_task_event(target, task, status);
+            task->state = TL_TASK_GONE;
+            target->borrowed = 0;
+            return tl_gone(target, diag);
+        }
+        task->state = TL_TASK_STOPPED;
+        if (status >> 8 == SYSCALL_STOP)
+            return 1;
+        if (status >> 16 == 0) {
+            task->signal = WSTOPSIG(status);
+            return 0;
+        }
+        // A group stop or its end was announced: go on to the call.
+    }
+}
+
+// 1: done; 0: a signal was delivered first and home is elsewhere now: again; TL_E_*.
+static int call_once(struct tl_target *target, struct tl_task *task, long nr,
+                     const uint64_t args[6], int64_t *result, struct tl_diag *diag)
+{
+    struct tl_regs call, after, home = task->regs;
+    int error = tl_stub_prepare(target, task, diag);
+    if (error)
+        return error;
+    tl_regs_make_call(&home, target->stub.addr, nr, args, &call);
+    if (tl_trace_set_regs(target, task->tid, &call) != 0)
+        return tl_gone(target, diag);
+    int got = run_to_call_stop(target, task, diag);
+    if (got < 0)
+        return got;
+    if (got == 0) {
+        uint64_t deadline = tl_clock_ns() + TL_CALL_TIMEOUT_MS * UINT64_C(1000000);
+        if (tl_trace_set_regs(target, task->tid, &home) != 0)
+            return tl_gone(target, diag);
+        got = tl_task_settle(target, task, deadline);
+        return got == TL_E_GONE ? tl_gone(target, diag)
+               : got == 0       ? tl_diag_set(diag, TL_E_BUSY,
+                                              "pid %d: thread %d gets signals faster than it can be held",
+                                              target->pid, task->tid)
+                                : 0;
+    }
+    got = run_to_call_stop(target, task, diag); // no signal is taken inside a call
+    if (got < 0)
+        return got;
+    if (tl_trace_get_regs(target, task->tid, &after) != 0 ||
+        tl_trace_set_regs(target, task->tid, &home) != 0)
+        return tl_gone(target, diag);
+    *result = tl_regs_call_result(&after);
+    return 1;
+}
+
+struct call_job {
+    struct tl_target *target;
+    long nr;
+    const uint64_t *args;
+    int64_t *result;
+    struct tl_diag *diag;
+};
+
+static int call_run(void *opaque)
+{
+    struct call_job *job = opaque;
+    struct tl_target *target = job->target;
+    for (int i = 0; i < CALL_RETRIES_MAX; i++) {
+        struct tl_task *task = tl_task_find(target, target->borrowed);
+        if (!task || task->state != TL_TASK_STOPPED)
+            return tl_gone(target, job->diag);
+        int got = call_once(target, task, job->nr, job->args, job->result, job->diag);
+        if (got != 0)
+            return got < 0 ? got : 0;
+    }
+    return tl_diag_set(job->diag, TL_E_BUSY, "pid %d: signals kept a system call from starting",
+                       target->pid);
+}
+
+int tl_target_syscall(struct tl_target *target, long nr, const uint64_t args[6], int64_t *result,
+                      struct tl_diag *diag)
+{
+    struct call_job job = {target, nr, args, result, diag};
+    if (!target->borrowed)
+        return tl_diag_set(diag, TL_E_USAGE, "pid %d: no thread is borrowed", target->pid);
+    return tl_worker_call(target, call_run, &job, diag);
+}
