@@ -19,7 +19,8 @@ void tl_show_init(struct tl_show *show, FILE *file, bool json, bool verbose)
 {
     struct winsize size = {0};
     *show = (struct tl_show){.file = file, .json = json, .verbose = verbose};
-    if (isatty(fileno(file)) && !ioctl(fileno(file), TIOCGWINSZ, &size) && size.ws_col)
+    int fd = fileno(file);
+    if (fd >= 0 && isatty(fd) && !ioctl(fd, TIOCGWINSZ, &size) && size.ws_col)
         show->width = size.ws_col < WIDTH_MIN ? WIDTH_MIN : size.ws_col;
 }
 
