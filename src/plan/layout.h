@@ -1,0 +1,70 @@
+// One site's way to jump: tried, reserved, taken back. Inside the stage.
+#ifndef TL_PLAN_LAYOUT_H
+#define TL_PLAN_LAYOUT_H
+
+#include "plan/owned.h"
+#include "plan/space.h"
+
+#define TL_LAYOUT_PATCHES_MAX 2 // island and site
+#define TL_LAYOUT_DETOURS_MAX 2 // the detour, and a stub where only a branch to it fits
+
+// What all sites of one run share.
+struct tl_planner {
+    const struct tl_plan_options *options;
+    const struct tl_arch *arch;
+    struct tl_space *space;
+    struct tl_owned *owned;
+    const struct tl_plan_module *modules;
+    // Runtime addresses of all sites of the run, ascending.
+    const tl_addr *site;
+    size_t site_count;
+};
+
+// A site as the ways see it.
+struct tl_spot {
+    const struct tl_site_facts *facts;
+    const struct tl_plan_module *module;
+    tl_addr addr;       // runtime
+    uint32_t counter_off;
+    enum tl_action action;
+    bool looped;        // an entry with looping branches: its detour must hold the displaced instructions
+    bool window_only;   // a looping branch lies in the window and has no other way
+    bool no_interior;   // must be written if anything is: no window that a thread could stand in
+    bool diverts;       // a looping branch itself
+    tl_addr divert_from; // where it leads
+    tl_addr divert_to;  // 0: its own displaced instructions; else a place holder of any distance
+    struct tl_range detour_within; // where the detour may start
+};
+
+struct tl_reserved {
+    tl_addr addr;
+    uint16_t size;
+};
+
+struct tl_layout {
+    enum tl_way way;
+    uint8_t window_size;
+    bool interior;
+    struct tl_emit_in in;
+    struct tl_insn insn[TL_WINDOW_INSNS_MAX]; // runtime
+    struct tl_detour detour;
+    struct tl_detour stub; // size 0: none
+    struct tl_reserved reserved[TL_LAYOUT_DETOURS_MAX]; // [0] the detour, [1] the stub
+    uint8_t reserved_count;
+    struct tl_patch patch[TL_LAYOUT_PATCHES_MAX];
+    uint8_t patch_count;
+    bool retarget; // a looping branch whose own displacement is changed later; no detour
+};
+
+// Tries the ways in the order of enum tl_way. 0 or TL_E_NOMEM; *refusal is TL_REFUSE_NONE when the
+// layout is reserved.
+int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
+                     struct tl_layout *layout, uint8_t *refusal);
+// Takes all reservations of a layout back.
+void tl_layout_undo(struct tl_planner *planner, const struct tl_layout *layout);
+// Emits again at the reserved place, the input having changed. false: it no longer fits.
+bool tl_layout_emit(const struct tl_planner *planner, struct tl_layout *layout);
+// Fills the patch of a retargeted looping branch. false: out of reach.
+bool tl_layout_retarget(const struct tl_planner *planner, struct tl_layout *layout, tl_addr to);
+
+#endif
