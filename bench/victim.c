@@ -1,7 +1,7 @@
 // The program that the bench probes: calls a site as often as it is told and says how long it took.
 //
 // It knows nothing of probes. Lines on stdin: "run CASE CALLS"; answers on stdout: "ns TOTAL" or
-// "no". It first prints the cases and "ready".
+// "no". It first prints "ready".
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -71,8 +71,6 @@ int main(void)
     char line[128], name[32];
     uint64_t calls;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (size_t i = 0; i < SITE_COUNT; i++)
-        printf("case %s\n", sites[i].name);
     printf("ready\n");
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "run %31s %" SCNu64, name, &calls) == 2)

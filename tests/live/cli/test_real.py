@@ -1,0 +1,326 @@
+"""The whole command on real processes. The target is the bench's victim: it calls what it is told.
+
+usage: test_real.py TRAPLESS VICTIM
+"""
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VICTIM = os.path.abspath(sys.argv.pop(2))
+TRAPLESS = os.path.abspath(sys.argv.pop(1))
+TIMEOUT_S = 30
+CALLS = 12345
+SITES = ["nop", "nop5", "push", "ret", "endbr64", "func", "loop", "short"]
+NOBODY = 65534
+ROOT = os.geteuid() == 0
+
+
+def run(*words, **options):
+    return subprocess.run([TRAPLESS, *words], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=TIMEOUT_S, check=False, **options)
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def kernel_probes_work():
+    """As root on a kernel with uprobes."""
+    return ROOT and os.path.exists("/sys/bus/event_source/devices/uprobe")
+
+
+def text_of(pid):
+    """{mapping: (bytes in memory, bytes of the file)} of all executable file mappings."""
+    found = {}
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, \
+            open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            fields = line.split(None, 5)
+            if len(fields) < 6 or "x" not in fields[1] or not fields[5].startswith("/"):
+                continue
+            if fields[5].startswith("/memfd:"):
+                continue
+            start, end = (int(part, 16) for part in fields[0].split("-"))
+            with open(fields[5].strip(), "rb") as file:
+                file.seek(int(fields[2], 16))
+                want = file.read(end - start)
+            memory.seek(start)
+            found[line.strip()] = (memory.read(len(want)), want)
+    return found
+
+
+class Victim:
+    def __init__(self, **options):
+        self.process = subprocess.Popen([VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, bufsize=1, **options)
+        self.pid = self.process.pid
+        assert self.process.stdout.readline() == "ready\n"
+
+    def call(self, site, calls=CALLS):
+        self.process.stdin.write(f"run {site} {calls}\n")
+        answer = self.process.stdout.readline().split()
+        assert answer and answer[0] == "ns", answer
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Case(unittest.TestCase):
+    def victim(self, **options):
+        victim = Victim(**options)
+        self.addCleanup(victim.end)
+        return victim
+
+    def count(self, victim, *words):
+        child = subprocess.Popen([TRAPLESS, "count", "-p", str(victim.pid), "--json", *words],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child
+
+    def attached(self, child, sites=1):
+        probes = []
+        while len(probes) < sites:
+            line = child.stdout.readline()
+            if not line:
+                self.fail(child.stderr.read())
+            probes.append(json.loads(line))
+        return probes
+
+    def end(self, child):
+        child.send_signal(signal.SIGINT)
+        out, errors = child.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(child.returncode, 0, errors)
+        return lines(out)
+
+    def assert_text_is_the_files(self, pid):
+        mappings = text_of(pid)
+        self.assertTrue(mappings)
+        for name, (have, want) in mappings.items():
+            self.assertEqual(have, want, name)
+
+
+class Count(Case):
+    def counted_exactly(self, method):
+        victim = self.victim()
+        child = self.count(victim, "--method", method, "tl_site_*")
+        # tl_site_func_helper is matched too.
+        probes = self.attached(child, len(SITES) + 1)
+        self.assertEqual({probe["method"] for probe in probes}, {method},
+                         [probe["reason"] for probe in probes if probe["method"] != method])
+        for i, site in enumerate(SITES):
+            victim.call(site, CALLS + i)
+        objects = self.end(child)
+        names = {probe["probe"]: probe["function"] for probe in probes}
+        hits = {names[o["probe"]]: o["hits"] for o in objects if o["type"] == "count"}
+        for i, site in enumerate(SITES):
+            self.assertEqual(hits[f"tl_site_{site}"], CALLS + i, site)
+        self.assertEqual(hits["tl_site_func_helper"], hits["tl_site_func"])
+        self.assertEqual(objects[-1]["hits"], sum(hits.values()))
+        self.assertEqual(objects[-1]["dropped"], 0)
+        self.assertEqual(objects[-1]["by_method"], {method: len(SITES) + 1})
+        self.assert_text_is_the_files(victim.pid)
+        victim.call("func")
+
+    def test_every_site_is_counted_exactly_by_jump(self):
+        self.counted_exactly("jump")
+
+    @unittest.skipUnless(kernel_probes_work(), "no kernel probes for this user here")
+    def test_every_site_is_counted_exactly_by_the_kernel(self):
+        self.counted_exactly("kernel")
+
+    def test_a_started_command_is_counted_from_its_first_instruction(self):
+        done = subprocess.run([TRAPLESS, "count", "--json", "tl_site_push", "main", "--", VICTIM],
+                              input=f"run push {CALLS}\nrun push {CALLS}\n", capture_output=True,
+                              text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = done.stdout.splitlines()
+        self.assertEqual(len([line for line in out if line.startswith("ns ")]), 2)
+        objects = [json.loads(line) for line in out if line.startswith("{")]
+        hits = {o["probe"].rsplit(":", 1)[1]: o["hits"] for o in objects if o["type"] == "count"}
+        self.assertEqual(hits, {"tl_site_push": 2 * CALLS, "main": 1})
+
+    def test_what_was_counted_survives_the_target(self):
+        victim = self.victim()
+        child = self.count(victim, "tl_site_func")
+        self.attached(child)
+        victim.call("func")
+        victim.process.send_signal(signal.SIGKILL)
+        out, errors = child.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(child.returncode, 0, errors)
+        objects = lines(out)
+        self.assertEqual(objects[0]["hits"], CALLS)
+        self.assertEqual(objects[-1]["type"], "summary")
+        self.assertIn("ended", errors)
+
+    def test_a_killed_controller_leaves_a_running_target_and_detach_cleans_up(self):
+        victim = self.victim()
+        child = self.count(victim, "--method", "jump", "tl_site_func", "tl_site_push")
+        self.attached(child, 2)
+        victim.call("func")
+        child.kill()
+        child.communicate(timeout=TIMEOUT_S)
+        victim.call("push")
+        self.assertNotEqual(*zip(*text_of(victim.pid).values()))
+        done = run("detach", "-p", str(victim.pid))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 sites put back", done.stdout)
+        self.assert_text_is_the_files(victim.pid)
+        victim.call("func")
+        self.assertIn("nothing was left behind", run("detach", "-p", str(victim.pid)).stdout)
+
+    def test_detach_leaves_an_untouched_process_alone(self):
+        victim = self.victim()
+        done = run("detach", "-p", str(victim.pid))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_text_is_the_files(victim.pid)
+        victim.call("func")
+
+    def test_a_second_controller_is_told(self):
+        victim = self.victim()
+        first = self.count(victim, "tl_site_func")
+        self.attached(first)
+        second = run("count", "-p", str(victim.pid), "-d", "0.1", "tl_site_func")
+        victim.call("func")
+        objects = self.end(first)
+        self.assertEqual(objects[0]["hits"], CALLS)
+        if second.returncode:
+            self.assertEqual(second.returncode, 1)
+            self.assertIn(str(victim.pid), second.stderr)
+        self.assert_text_is_the_files(victim.pid)
+
+    def test_nothing_matches_is_status_3_and_changes_nothing(self):
+        victim = self.victim()
+        done = run("count", "-p", str(victim.pid), "-d", "1", "no_such_function")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("no_such_function", done.stderr)
+        self.assert_text_is_the_files(victim.pid)
+
+
+class Refused(Case):
+    def one_sentence(self, done, *words):
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_a_vanished_process(self):
+        victim = self.victim()
+        victim.end()
+        self.one_sentence(run("count", "-p", str(victim.pid), "main"), str(victim.pid))
+
+    def test_a_kernel_thread(self):
+        with open("/proc/2/status", encoding="utf-8") as status:
+            if "kthreadd" not in status.read():
+                self.skipTest("pid 2 is no kernel thread here")
+        self.one_sentence(run("count", "-p", "2", "main"), "pid 2", "kernel thread")
+
+    def test_a_process_that_is_traced(self):
+        victim = self.victim()
+        libc = ctypes.CDLL(None, use_errno=True)
+        seize, interrupt, detach = 0x4206, 0x4207, 17
+        self.assertEqual(libc.ptrace(seize, victim.pid, 0, 0), 0)
+        try:
+            self.one_sentence(run("count", "-p", str(victim.pid), "main"), str(victim.pid))
+        finally:
+            libc.ptrace(interrupt, victim.pid, 0, 0)
+            os.waitpid(victim.pid, 0)
+            libc.ptrace(detach, victim.pid, 0, 0)
+        victim.call("func")
+
+    @unittest.skipUnless(ROOT, "needs two users")
+    def test_another_users_process(self):
+        victim = self.victim()
+        done = run("count", "-p", str(victim.pid), "main", user=NOBODY, group=NOBODY,
+                   extra_groups=[])
+        self.one_sentence(done, str(victim.pid), "root")
+        self.assert_text_is_the_files(victim.pid)
+
+    @unittest.skipUnless(ROOT, "needs two users")
+    def test_an_unprivileged_user_counts_in_his_own_process(self):
+        victim = self.victim(user=NOBODY, group=NOBODY, extra_groups=[])
+        jump = run("count", "-p", str(victim.pid), "-d", "0.2", "tl_site_func", user=NOBODY,
+                   group=NOBODY, extra_groups=[])
+        self.assertEqual(jump.returncode, 0, jump.stderr)
+        self.assertIn("1 jump", jump.stdout)
+        kernel = run("count", "-p", str(victim.pid), "-d", "0.2", "--method", "kernel",
+                     "tl_site_func", user=NOBODY, group=NOBODY, extra_groups=[])
+        self.assertIn(kernel.returncode, (1, 3), kernel.stderr)
+        self.assertIn("CAP_BPF", kernel.stderr)
+        victim.call("func")
+        self.assert_text_is_the_files(victim.pid)
+
+
+class Look(Case):
+    def test_list_of_a_file_and_of_a_process_agree(self):
+        victim = self.victim()
+        of_file = lines(run("list", VICTIM, "tl_site_*", "--json").stdout)
+        of_process = lines(run("list", "-p", str(victim.pid), "tl_site_*", "--json").stdout)
+        self.assertEqual({o["type"] for o in of_file}, {"function"})
+        names = {name for o in of_file for name in o["names"]}
+        self.assertEqual(names, {f"tl_site_{site}" for site in SITES} | {"tl_site_func_helper"})
+        self.assertEqual(names, {name for o in of_process for name in o["names"]})
+        biases = {int(p["addr"], 16) - int(f["addr"], 16) for p, f in zip(of_process, of_file)}
+        self.assertEqual(len(biases), 1)
+        sizes = {o["names"][0]: o["size"] for o in of_file}
+        self.assertEqual(sizes["tl_site_short"], 3)
+
+    def test_list_without_a_pattern_holds_every_module(self):
+        victim = self.victim()
+        done = run("list", "-p", str(victim.pid), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        files = {o["file"] for o in lines(done.stdout)}
+        self.assertTrue(any("libc" in file for file in files), files)
+        self.assertTrue(any(file.endswith("/victim") for file in files), files)
+
+    def test_explain_keys_and_methods(self):
+        done = run("explain", VICTIM, "tl_site_*", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        objects = lines(done.stdout)
+        for site in objects[:-1]:
+            self.assertEqual(site["type"], "site")
+            self.assertLessEqual({"file", "function", "addr", "bytes", "insn", "method", "reason",
+                                  "window"}, set(site))
+            self.assertEqual(site["method"], "jump", site)
+            self.assertTrue(site["insn"] and site["bytes"] and site["window"], site)
+        self.assertEqual(objects[-1]["type"], "summary")
+        self.assertEqual(objects[-1]["sites"], len(SITES) + 1)
+
+    def test_explain_changes_nothing_and_needs_no_stop(self):
+        victim = self.victim()
+        done = run("explain", "-p", str(victim.pid), "tl_site_*")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_text_is_the_files(victim.pid)
+        with open(f"/proc/{victim.pid}/maps", encoding="utf-8") as maps:
+            self.assertNotIn("trapless", maps.read())
+
+    def test_statuses(self):
+        self.assertEqual(run("list", VICTIM, "no_such_*").returncode, 3)
+        self.assertEqual(run("explain", VICTIM, "no_such_*").returncode, 3)
+        self.assertEqual(run("list", "/nowhere/at/all").returncode, 1)
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("no ELF")
+            file.flush()
+            self.assertEqual(run("list", file.name).returncode, 1)
+
+    def test_a_reader_that_leaves_early_is_no_crash(self):
+        child = subprocess.Popen([TRAPLESS, "list", VICTIM], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        child.stdout.close()
+        with child.stderr:
+            errors = child.stderr.read()
+        self.assertIn(child.wait(TIMEOUT_S), (0, 1))
+        self.assertEqual(errors, b"")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
