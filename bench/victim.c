@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -68,13 +69,13 @@ static void run(const char *name, uint64_t calls)
 
 int main(void)
 {
-    char line[128], name[32];
-    uint64_t calls;
+    char line[128];
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("ready\n");
     while (fgets(line, sizeof line, stdin)) {
-        if (sscanf(line, "run %31s %" SCNu64, name, &calls) == 2)
-            run(name, calls);
+        const char *word = strtok(line, " "), *name = strtok(NULL, " "), *calls = strtok(NULL, " ");
+        if (word && name && calls && strcmp(word, "run") == 0)
+            run(name, strtoull(calls, NULL, 10));
         else
             printf("no\n");
     }

@@ -208,7 +208,8 @@ static int multi_link(struct multi_work *work, size_t first, size_t count)
 
 static int order_compare(const void *a, const void *b, void *opaque)
 {
-    const struct tl_uprobe_site *sites = opaque;
+    const struct multi_work *work = opaque;
+    const struct tl_uprobe_site *sites = work->sites;
     uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
     int by_path = strcmp(sites[i].path, sites[k].path);
     if (by_path)
@@ -222,7 +223,7 @@ static int multi_place(struct multi_work *work, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         work->order[i] = (uint32_t)i;
-    qsort_r(work->order, count, sizeof *work->order, order_compare, (void *)(uintptr_t)work->sites);
+    qsort_r(work->order, count, sizeof *work->order, order_compare, work);
     for (size_t first = 0, last; first < count; first = last) {
         const struct tl_uprobe_site *site = &work->sites[work->order[first]];
         for (last = first + 1; last < count; last++) {

@@ -131,11 +131,13 @@ static int victim_run(struct victim *victim, const char *name, uint64_t calls, d
                       struct tl_diag *diag)
 {
     char line[LINE_SIZE];
-    uint64_t total;
+    char *end;
     fprintf(victim->to, "run %s %" PRIu64 "\n", name, calls);
     if (fflush(victim->to) || !line_read(victim, line))
         return tl_diag_set(diag, TL_E_GONE, "case %s: the victim has ended", name);
-    if (sscanf(line, "ns %" SCNu64, &total) != 1)
+    errno = 0;
+    uint64_t total = strncmp(line, "ns ", 3) == 0 ? strtoull(line + 3, &end, 10) : 0;
+    if (!total || errno || *end)
         return tl_diag_set(diag, TL_E_SYSTEM, "case %s: the victim could not run it", name);
     *ns = (double)total / (double)calls;
     return 0;
@@ -250,7 +252,7 @@ static int rounds_run(struct bench *bench, const char *name, struct rounds *roun
 {
     for (size_t i = 0; i < ROUNDS; i++) {
         tl_addr addr = 0;
-        double bare, with;
+        double bare = 0, with = 0;
         int error = victim_run(&bench->victim, name, CALLS_FAST, &bare, diag);
         if (error)
             return error;

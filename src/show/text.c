@@ -53,6 +53,8 @@ static bool is_control(const unsigned char *text)
     return text[0] < 0x20 || text[0] == 0x7f || (text[0] == 0xc2 && text[1] < 0xa0);
 }
 
+static const char replacement[3] = {'\xef', '\xbf', '\xbd'}; // U+FFFD
+
 static void copy(const char *text, char *buf, size_t size, bool escape)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -64,9 +66,10 @@ static void copy(const char *text, char *buf, size_t size, bool escape)
         if (harmless) {
             memcpy(piece, at, length);
         } else {
-            piece_size = escape ? (size_t)snprintf(piece, sizeof piece, "\\x%02x", *at) : 3;
+            piece_size =
+                escape ? (size_t)snprintf(piece, sizeof piece, "\\x%02x", *at) : sizeof replacement;
             if (!escape)
-                memcpy(piece, "\xef\xbf\xbd", 3);
+                memcpy(piece, replacement, sizeof replacement);
         }
         if (used + piece_size >= size)
             break;
