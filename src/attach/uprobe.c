@@ -481,6 +481,20 @@ int tl_uprobes_count(struct tl_uprobes *uprobes, size_t index, uint64_t *hits, s
     return 0;
 }
 
+// The kernel's close of a link or an event waits for handlers that still run. Counting events hold
+// their counts themselves, so they are only disabled.
+void tl_uprobes_stop(struct tl_uprobes *uprobes)
+{
+    for (size_t i = 0; i < uprobes->fd_count; i++) {
+        if (uprobes->way == TL_UPROBE_THREAD)
+            (void)ioctl(uprobes->fd[i], PERF_EVENT_IOC_DISABLE, 0);
+        else
+            (void)close(uprobes->fd[i]);
+    }
+    if (uprobes->way != TL_UPROBE_THREAD)
+        uprobes->fd_count = 0;
+}
+
 void tl_uprobes_destroy(struct tl_uprobes *uprobes)
 {
     if (!uprobes)

@@ -25,6 +25,8 @@ int tl_uprobes_create(pid_t pid, const struct tl_uprobe_site *sites, size_t coun
                       struct tl_uprobes **out, struct tl_diag *diag);
 int tl_uprobes_count(struct tl_uprobes *uprobes, size_t index, uint64_t *hits,
                      struct tl_diag *diag);
+// Takes the probes away; when it returns none is hit any more, and counts can still be read.
+void tl_uprobes_stop(struct tl_uprobes *uprobes);
 void tl_uprobes_destroy(struct tl_uprobes *uprobes);
 
 // Ways to do it, in the order tl_uprobes_create tries them.

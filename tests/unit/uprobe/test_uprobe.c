@@ -259,8 +259,12 @@ static void test_every_thread_counts_and_nobody_else(void **state)
         assert_int_equal(hits(uprobes, 0), one);
         assert_int_equal(hits(uprobes, 1), two);
     }
+    tl_uprobes_stop(uprobes);
+    target_do(&target, 't'); // it runs on, and counts are kept
+    assert_int_equal(hits(uprobes, 0), one);
+    assert_int_equal(hits(uprobes, 1), two);
     tl_uprobes_destroy(uprobes);
-    target_do(&target, 't'); // and it runs on
+    target_do(&target, 't');
     target_end(&target);
     target_end(&other);
 }
@@ -347,6 +351,9 @@ static void test_counting_events_see_the_threads_that_run(void **state)
     struct tl_diag diag;
     assert_int_equal(tl_uprobes_create_counting(target.pid, &site, 1, &error, &uprobes, &diag), 0);
     target_do(&target, '1');
+    target_do(&target, 'p');
+    assert_int_equal(hits(uprobes, 0), CALLS * (THREADS + 1));
+    tl_uprobes_stop(uprobes);
     target_do(&target, 'p');
     assert_int_equal(hits(uprobes, 0), CALLS * (THREADS + 1));
     tl_uprobes_destroy(uprobes);
