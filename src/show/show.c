@@ -231,7 +231,8 @@ void tl_show_summary(struct tl_show *show, const struct tl_session_totals *total
             fprintf(show->file, "refused %s: %s\n", tl_show_number(reasons[reason], number),
                     tl_refusal_text(reason));
     }
-    fprintf(show->file, "%s sites:", tl_show_number(totals->sites, number));
+    fprintf(show->file, "%s %s:", tl_show_number(totals->sites, number),
+            totals->sites == 1 ? "site" : "sites");
     for (unsigned rung = TL_RUNG_JUMP; rung < TL_RUNG_COUNT; rung++) {
         if (totals->by_rung[rung])
             fprintf(show->file, " %s %s,", tl_show_number(totals->by_rung[rung], number),

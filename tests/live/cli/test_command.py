@@ -89,7 +89,7 @@ class Usage(unittest.TestCase):
                       ["f", "--duration=100ms", "--pid", SELF]]:
             done = run("count", *words, env={**os.environ, "POSIXLY_CORRECT": "1"})
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("1 sites: 1 jump, 0 refused", done.stdout)
+            self.assertIn("1 site: 1 jump, 0 refused", done.stdout)
 
 
 class Status(unittest.TestCase):
@@ -236,7 +236,7 @@ class Ends(unittest.TestCase):
         out, errors = child.communicate(timeout=TIMEOUT_S)
         self.assertEqual(child.returncode, 0)
         self.assertIn("signal 9", errors)
-        self.assertIn("1 sites", out)
+        self.assertIn("1 site", out)
 
     def test_words_behind_the_dashes_belong_to_the_command(self):
         child = self.start("f", "--", "sh", "-c", "echo \"$0 $@\"", "-p", "--json", "--", "-d")
