@@ -31,6 +31,11 @@ struct tl_data {
     bool writable;
 };
 
+// Functions that keep every register by their own convention, called with no register free.
+#define TL_AVOID_NAMES                                                                             \
+    "_dl_runtime_resolve*", "_dl_runtime_profile*", "_dl_tlsdesc_*", "__fentry__", "mcount",       \
+        "_mcount", "__morestack*"
+
 // Everything the analysis may look at. All arrays borrowed for the life of the analysis.
 struct tl_module_facts {
     const struct tl_text *text;
@@ -45,6 +50,11 @@ struct tl_module_facts {
     size_t landing_pad_count;
     const struct tl_range *rseq; // rseq critical sections and abort handlers' signature words (start 4 bytes early)
     size_t rseq_count;
+    // Code with a convention of its own, never patched. Whole functions by these names, if present:
+    // TL_AVOID_NAMES (shell patterns). Sorted.
+    const struct tl_range *avoid;
+    size_t avoid_count;
+    uint16_t elf_machine; // 0: x86-64
     bool position_fixed; // ET_EXEC: immediates and data words of 4 and 8 bytes may hold text addresses
 };
 
@@ -55,6 +65,7 @@ int tl_analysis_create(const struct tl_module_facts *facts, struct tl_analysis *
 void tl_analysis_destroy(struct tl_analysis *analysis);
 
 #define TL_SITE_INSNS_MAX 12
+#define TL_SITE_BYTES_MAX 32
 
 // All the plan needs to know about one site.
 struct tl_site_facts {
@@ -75,6 +86,8 @@ struct tl_site_facts {
     uint8_t looper_count;
     bool looper_more;
     tl_regset dead; // registers (and TL_REGSET_FLAGS) dead just before the site, by data flow
+    uint8_t bytes[TL_SITE_BYTES_MAX]; // the file's bytes from the site on, code or not
+    uint8_t byte_count;               // of them; fewer at the end of the text
 };
 
 // Facts for the instruction at vaddr. Returns 0 also when the site is refused (out->refusal). At a

@@ -14,14 +14,16 @@ enum tl_definition_kind {
     TL_DEF_EITHER,  // its old value or register a
     TL_DEF_SUM,     // register a + register b
     TL_DEF_ADDR,    // the constant `value`
-    TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, popped, returned, decoded
-    TL_DEF_OFFSET,  // a load of `size` bytes, widened: from register a (if not NONE) + index + value
+    TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, returned, decoded
+    TL_DEF_SPILL,   // a whole pointer from the stack, where the function itself may have put it
+    TL_DEF_OFFSET,  // a load of `size` bytes, widened: from registers a and b (if not NONE) + value,
+                    // or a and a scaled register `index`
     TL_DEF_OTHER,   // something else
 };
 #define TL_DEF_REG_NONE 0xff
 struct tl_definition {
     uint8_t kind;
-    uint8_t a, b; // registers, or TL_DEF_REG_NONE
+    uint8_t a, b, index; // registers, or TL_DEF_REG_NONE
     uint8_t size; // TL_DEF_OFFSET: bytes in memory
     bool is_signed; // TL_DEF_OFFSET: widened by sign
     tl_addr value;
@@ -32,6 +34,7 @@ struct tl_arch {
     uint16_t elf_machine;   // EM_X86_64
     uint8_t insn_size_max;  // 15
     uint8_t insn_align;     // 1
+    uint8_t sp_reg;         // the stack pointer's number among the general registers
     uint8_t jump_size;      // 5: the branch a patch is made of
     uint8_t slot_size;      // pool slot, bytes (power of two)
     int64_t jump_reach_min; // lowest and highest displacement of that branch, from its end
@@ -45,11 +48,13 @@ struct tl_arch {
     int (*skim)(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
 
     // What insn does to general register reg. For the register that an indirect jump goes to, reg
-    // is TL_DEF_REG_NONE: then a COPY of that register, or POINTER when memory says where to.
+    // is TL_DEF_REG_NONE: then a COPY of that register, or what memory holds.
     void (*define)(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
 
-    // insn compares a register with a constant: the constant. Bounds of jump tables.
-    bool (*compare)(const struct tl_insn *insn, uint64_t *value);
+    // Going on behind `branch`, right behind `compare`, proves that register *reg is, unsigned,
+    // below *count. false: they prove no such thing. Bounds of jump tables.
+    bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
+                  uint64_t *count);
 
     // Intel-syntax text.
     void (*print)(const struct tl_insn *insn, char *buf, size_t size);

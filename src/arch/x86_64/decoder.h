@@ -7,6 +7,7 @@
 #define REG_NONE 16u // of tl_x86_64_reg_number
 #define REG_RAX 0u
 #define REG_RSP 4u
+#define REG_RBP 5u
 
 extern const ZydisDecoder tl_x86_64_decoder;
 

@@ -16,6 +16,13 @@ static bool is_reg(const ZydisDecodedOperand *operand)
            tl_x86_64_reg_number(operand->reg.value) != REG_NONE;
 }
 
+// A pointer loaded by rsp or rbp is the function's own, as far as anybody knows.
+static uint8_t pointer_kind(const ZydisDecodedOperand *memory)
+{
+    unsigned base = tl_x86_64_reg_number(memory->mem.base);
+    return base == REG_RSP || base == REG_RBP ? TL_DEF_SPILL : TL_DEF_POINTER;
+}
+
 // The memory operand of a load as a place: register a + index + value.
 static void describe_load(const ZydisDecodedInstruction *zydis, const ZydisDecodedOperand *memory,
                           tl_addr addr, struct tl_definition *out)
@@ -31,6 +38,8 @@ static void describe_load(const ZydisDecodedInstruction *zydis, const ZydisDecod
     // [base + index] with scale 1: either may be the table.
     if (memory->mem.index != ZYDIS_REGISTER_NONE && memory->mem.scale <= 1)
         out->b = reg_or_none(memory->mem.index);
+    else
+        out->index = reg_or_none(memory->mem.index);
 }
 
 static void define_move(const ZydisDecodedInstruction *zydis, const ZydisDecodedOperand *source,
@@ -47,7 +56,7 @@ static void define_move(const ZydisDecodedInstruction *zydis, const ZydisDecoded
         return;
     case ZYDIS_OPERAND_TYPE_MEMORY:
         if (source->size == 64)
-            out->kind = TL_DEF_POINTER;
+            out->kind = pointer_kind(source);
         else
             describe_load(zydis, source, addr, out);
         return;
@@ -110,7 +119,7 @@ static void define_first(const ZydisDecodedInstruction *zydis, const ZydisDecode
         }
         return;
     case ZYDIS_MNEMONIC_POP:
-        out->kind = TL_DEF_POINTER;
+        out->kind = TL_DEF_SPILL;
         return;
     case ZYDIS_MNEMONIC_XOR:
     case ZYDIS_MNEMONIC_ROL:
@@ -127,14 +136,16 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
 {
     ZydisDecodedInstruction zydis;
     ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
-    *out = (struct tl_definition){
-        .kind = TL_DEF_OTHER, .a = TL_DEF_REG_NONE, .b = TL_DEF_REG_NONE};
+    *out = (struct tl_definition){.kind = TL_DEF_OTHER,
+                                  .a = TL_DEF_REG_NONE,
+                                  .b = TL_DEF_REG_NONE,
+                                  .index = TL_DEF_REG_NONE};
     if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis,
                                              operands)))
         return;
     if (reg == TL_DEF_REG_NONE) {
         if (operands[0].type == ZYDIS_OPERAND_TYPE_MEMORY && operands[0].size == 64)
-            out->kind = TL_DEF_POINTER;
+            out->kind = pointer_kind(&operands[0]);
         else if (is_reg(&operands[0])) {
             out->kind = TL_DEF_COPY;
             out->a = reg_or_none(operands[0].reg.value);
@@ -152,9 +163,13 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
     }
     if (zydis.meta.category == ZYDIS_CATEGORY_CMOV && is_reg(&operands[0]) &&
         tl_x86_64_reg_number(operands[0].reg.value) == reg) {
-        // From memory it is a pointer, which adds nothing to the old value.
+        // What is loaded from memory is a pointer, which adds nothing to the old value; from the
+        // stack it may be anything, and stays TL_DEF_OTHER.
         out->a = is_reg(&operands[1]) ? reg_or_none(operands[1].reg.value) : TL_DEF_REG_NONE;
-        out->kind = out->a == TL_DEF_REG_NONE ? TL_DEF_KEEP : TL_DEF_EITHER;
+        if (out->a != TL_DEF_REG_NONE)
+            out->kind = TL_DEF_EITHER;
+        else if (pointer_kind(&operands[1]) == TL_DEF_POINTER)
+            out->kind = TL_DEF_KEEP;
         return;
     }
     bool writes = false;
@@ -168,15 +183,29 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
         define_first(&zydis, operands, insn->addr, reg, out);
 }
 
-bool tl_x86_64_compare(const struct tl_insn *insn, uint64_t *value)
+bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
+                     uint64_t *count)
 {
     ZydisDecodedInstruction zydis;
     ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
-    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis,
-                                             operands)) ||
-        zydis.mnemonic != ZYDIS_MNEMONIC_CMP ||
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, branch->bytes, branch->size,
+                                             &zydis, operands)))
+        return false;
+    bool inclusive = zydis.mnemonic == ZYDIS_MNEMONIC_JNBE;
+    if (!inclusive && zydis.mnemonic != ZYDIS_MNEMONIC_JNB)
+        return false;
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, compare->bytes, compare->size,
+                                             &zydis, operands)) ||
+        zydis.mnemonic != ZYDIS_MNEMONIC_CMP || !is_reg(&operands[0]) ||
         operands[1].type != ZYDIS_OPERAND_TYPE_IMMEDIATE)
         return false;
-    *value = operands[1].imm.value.u;
+    // A sign-extended constant of a narrower compare is meant in the width of the register.
+    uint64_t limit = operands[1].imm.value.u;
+    if (operands[0].size < 64)
+        limit &= ((uint64_t)1 << operands[0].size) - 1;
+    if (limit == UINT64_MAX)
+        return false;
+    *reg = tl_x86_64_reg_number(operands[0].reg.value);
+    *count = limit + (inclusive ? 1 : 0);
     return true;
 }

@@ -1,0 +1,323 @@
+// The facts of one site, and the other questions of analyse.h. Decides no rung and no layout. Keeps:
+// window_max covers a byte beyond the first instruction only when the whole module was decoded and
+// nothing known leads strictly inside.
+#include "analyse/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define GROUP_JUMPS_MAX 8 // other functions looked at for branches back to an entry
+
+// mov $15, %eax or %rax; syscall: what unwinders and debuggers look for (Linux x86-64 rt_sigreturn).
+// The architecture decides by its decoder what a system call is; the bytes are those of the ABI.
+static const uint8_t sigreturn_long[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+static const uint8_t sigreturn_short[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
+
+static bool is_sigreturn(const struct tl_analysis *analysis, tl_addr addr)
+{
+    const struct region *region = tl_region_at(analysis, addr);
+    if (region == NULL)
+        return false;
+    size_t off = addr - region->vaddr, room = region->size - off;
+    const uint8_t *bytes = region->bytes + off;
+    return (room >= sizeof(sigreturn_long) &&
+            memcmp(bytes, sigreturn_long, sizeof(sigreturn_long)) == 0) ||
+           (room >= sizeof(sigreturn_short) &&
+            memcmp(bytes, sigreturn_short, sizeof(sigreturn_short)) == 0);
+}
+
+// Why an instruction, wherever it stands, can't be among those that a branch displaces.
+static enum tl_refusal insn_refusal(const struct tl_analysis *analysis, const struct tl_insn *insn)
+{
+    const struct tl_module_facts *facts = &analysis->facts;
+    tl_addr end = insn->addr + insn->size;
+    if (tl_in_ranges(facts->rseq, facts->rseq_count, insn->addr, end))
+        return TL_REFUSE_RSEQ;
+    if (tl_in_ranges(facts->avoid, facts->avoid_count, insn->addr, end))
+        return TL_REFUSE_TLS_RESOLVER;
+    if (is_sigreturn(analysis, insn->addr))
+        return TL_REFUSE_SIGRETURN;
+    if ((insn->flags & TL_INSN_SYSCALL) != 0)
+        return TL_REFUSE_SYSCALL;
+    return insn->reloc == TL_RELOC_REFUSE ? (enum tl_refusal)insn->refusal : TL_REFUSE_NONE;
+}
+
+// A decoded instruction that begins strictly inside [addr, addr + size), or covers addr from before.
+static bool is_shared(const struct tl_analysis *analysis, tl_addr addr, size_t size)
+{
+    for (size_t i = 1; i < size; i++)
+        if (tl_code_starts(analysis, addr + i))
+            return true;
+    return tl_code_covering(analysis, addr) != 0;
+}
+
+static void site_insns(const struct tl_analysis *analysis, struct tl_site_facts *site)
+{
+    const struct region *region = tl_region_at(analysis, site->vaddr);
+    size_t off = site->vaddr - region->vaddr, room = region->size - off;
+    site->byte_count = (uint8_t)(room < TL_SITE_BYTES_MAX ? room : TL_SITE_BYTES_MAX);
+    memcpy(site->bytes, region->bytes + off, site->byte_count);
+    while (site->insn_count < TL_SITE_INSNS_MAX &&
+           tl_decode_at(analysis, site->vaddr + site->insn_bytes, false,
+                        &site->insn[site->insn_count])) {
+        site->insn_bytes = (uint8_t)(site->insn_bytes + site->insn[site->insn_count].size);
+        site->insn_count++;
+    }
+}
+
+static bool goes_on(const struct tl_insn *insn)
+{
+    return insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND;
+}
+
+// Behind the last instruction: padding that no code owns, up to what one more branch could need.
+static void window_pad(const struct tl_analysis *analysis, struct tl_site_facts *site)
+{
+    struct tl_range range;
+    size_t window = site->window_max;
+    site->window_end_refusal = TL_REFUSE_WINDOW_END;
+    if (!tl_padding_at(analysis, site->vaddr + window, &range))
+        return;
+    window += range.end - (site->vaddr + window);
+    site->window_max = (uint8_t)(window < UINT8_MAX ? window : UINT8_MAX);
+}
+
+// Why the window can't take insn, which starts at its end.
+static enum tl_refusal window_stop(const struct tl_analysis *analysis, const struct tl_insn *insn)
+{
+    if (tl_is_barrier(analysis, insn->addr))
+        return TL_REFUSE_WINDOW_TARGET;
+    if (!tl_code_starts(analysis, insn->addr))
+        return TL_REFUSE_WINDOW_END;
+    enum tl_refusal refusal = insn_refusal(analysis, insn);
+    if (refusal == TL_REFUSE_SYSCALL)
+        return TL_REFUSE_WINDOW_SYSCALL;
+    if (refusal != TL_REFUSE_NONE)
+        return refusal;
+    for (size_t i = 1; i < insn->size; i++)
+        if (tl_is_barrier(analysis, insn->addr + i) || tl_code_starts(analysis, insn->addr + i))
+            return TL_REFUSE_WINDOW_TARGET;
+    return TL_REFUSE_NONE;
+}
+
+static void site_window(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
+{
+    site->window_max = site->insn[0].size;
+    if (function == FUNCTION_NONE || tl_group_unproved(analysis, function)) {
+        site->window_end_refusal = TL_REFUSE_WINDOW_UNPROVED;
+        return;
+    }
+    const struct tl_insn *last = &site->insn[0];
+    for (unsigned i = 1;; i++) {
+        if (last->flow == TL_FLOW_CALL || last->flow == TL_FLOW_ICALL) {
+            site->window_end_refusal = TL_REFUSE_WINDOW_CALL;
+            return;
+        }
+        if (!goes_on(last)) {
+            bool barrier = tl_is_barrier(analysis, site->vaddr + site->window_max);
+            window_pad(analysis, site);
+            if (barrier)
+                site->window_end_refusal = TL_REFUSE_WINDOW_TARGET;
+            return;
+        }
+        if (i >= site->insn_count) {
+            site->window_end_refusal = TL_REFUSE_WINDOW_END;
+            return;
+        }
+        last = &site->insn[i];
+        enum tl_refusal stop = window_stop(analysis, last);
+        if (stop != TL_REFUSE_NONE) {
+            site->window_end_refusal = (uint8_t)stop;
+            return;
+        }
+        site->window_max = (uint8_t)(site->window_max + last->size);
+    }
+}
+
+static void looper_add(struct tl_site_facts *site, tl_addr addr)
+{
+    site->looped = true;
+    if (site->looper_count < TL_ARRAY_COUNT(site->loopers))
+        site->loopers[site->looper_count++] = addr;
+    else
+        site->looper_more = true;
+}
+
+// Branches of another piece of the same function (a cold part) that lead back to the entry. A piece
+// belongs to the function if the function jumps to it and it jumps into the function's middle.
+static void loopers_of_piece(struct tl_analysis *analysis, uint32_t function, uint32_t piece,
+                             struct tl_site_facts *site)
+{
+    struct graph *graph;
+    if (tl_code_function(analysis, piece) != 0 || tl_graph_create(analysis, piece, &graph) != 0)
+        return;
+    const struct tl_extent *extent = &analysis->facts.functions[function];
+    bool joined = false;
+    for (uint32_t i = 0; i < graph->count && !joined; i++)
+        joined = (graph->node[i].flow == TL_FLOW_COND || graph->node[i].flow == TL_FLOW_JUMP) &&
+                 graph->node[i].target > site->vaddr &&
+                 graph->node[i].target - extent->vaddr < extent->size;
+    for (uint32_t i = 0; i < graph->count && joined; i++)
+        if ((graph->node[i].flow == TL_FLOW_COND || graph->node[i].flow == TL_FLOW_JUMP) &&
+            graph->node[i].target == site->vaddr)
+            looper_add(site, graph->node[i].addr);
+    tl_graph_destroy(graph);
+}
+
+static int site_loopers(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
+{
+    struct graph *graph;
+    uint32_t piece[GROUP_JUMPS_MAX];
+    unsigned piece_count = 0;
+    int status = tl_graph_create(analysis, function, &graph);
+    if (status != 0)
+        return status;
+    for (uint32_t i = 0; i < graph->count; i++) {
+        const struct node *node = &graph->node[i];
+        if (node->flow != TL_FLOW_COND && node->flow != TL_FLOW_JUMP)
+            continue;
+        if (node->target == site->vaddr)
+            looper_add(site, node->addr);
+        uint32_t other = node->to == NODE_NONE ? tl_function_at(analysis, node->target)
+                                               : FUNCTION_NONE;
+        bool known = other == FUNCTION_NONE || other == function;
+        for (unsigned k = 0; k < piece_count; k++)
+            known = known || piece[k] == other;
+        if (!known && piece_count < GROUP_JUMPS_MAX)
+            piece[piece_count++] = other;
+    }
+    tl_graph_destroy(graph);
+    for (unsigned k = 0; k < piece_count; k++)
+        loopers_of_piece(analysis, function, piece[k], site);
+    return 0;
+}
+
+// Whether the window could grow to anything useful at all, were there no barrier.
+static bool needs_module(const struct tl_analysis *analysis, const struct tl_site_facts *site)
+{
+    const struct tl_insn *insn = &site->insn[0];
+    return insn->size < analysis->arch->jump_size && insn->flow != TL_FLOW_CALL &&
+           insn->flow != TL_FLOW_ICALL && insn->reloc != TL_RELOC_REFUSE;
+}
+
+static tl_regset site_dead(struct tl_analysis *analysis, tl_addr vaddr)
+{
+    tl_regset live = tl_flow_live(analysis, vaddr);
+    tl_regset dead = TL_REGSET_GENERAL & ~live & ~((tl_regset)1 << analysis->arch->sp_reg);
+    return (live & TL_REGSET_EACH_FLAG) == 0 ? dead | TL_REGSET_FLAGS : dead;
+}
+
+// Finds the code around vaddr, with the whole module only where the function alone does not tell.
+static int site_decode(struct tl_analysis *analysis, tl_addr vaddr, uint32_t function)
+{
+    int status = tl_code_function(analysis, function);
+    if (status == 0 && (!tl_code_starts(analysis, vaddr) || function == FUNCTION_NONE ||
+                        analysis->function[function].jumps > 0))
+        status = tl_code_module(analysis);
+    return status;
+}
+
+int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
+                     struct tl_diag *diag)
+{
+    struct tl_site_facts site = {.vaddr = vaddr};
+    uint32_t function = tl_function_at(analysis, vaddr);
+    if (tl_region_at(analysis, vaddr) == NULL) {
+        site.refusal = TL_REFUSE_NOT_CODE;
+        *out = site;
+        return 0;
+    }
+    int status = site_decode(analysis, vaddr, function);
+    if (status != 0)
+        return tl_diag_set(diag, status, "can't analyse the code at 0x%llx",
+                           (unsigned long long)vaddr);
+    if (function != FUNCTION_NONE)
+        site.function = analysis->facts.functions[function];
+    site_insns(analysis, &site);
+    if (!tl_code_starts(analysis, vaddr)) {
+        site.refusal = tl_code_covering(analysis, vaddr) != 0 ? TL_REFUSE_NOT_BOUNDARY
+                                                              : TL_REFUSE_UNKNOWN_CODE;
+        *out = site;
+        return 0;
+    }
+    site.refusal = (uint8_t)insn_refusal(analysis, &site.insn[0]);
+    if (site.refusal == TL_REFUSE_NONE && is_shared(analysis, vaddr, site.insn[0].size))
+        site.refusal = TL_REFUSE_OVERLAP;
+    if (site.refusal != TL_REFUSE_NONE) {
+        *out = site;
+        return 0;
+    }
+    if (needs_module(analysis, &site))
+        status = tl_code_module(analysis);
+    if (status == 0)
+        site_window(analysis, function, &site);
+    site.entry = function != FUNCTION_NONE &&
+                 tl_analysis_entry(analysis, site.function.vaddr) == vaddr;
+    if (status == 0 && site.entry)
+        status = site_loopers(analysis, function, &site);
+    if (status != 0)
+        return tl_diag_set(diag, status, "can't analyse the code around 0x%llx",
+                           (unsigned long long)vaddr);
+    site.dead = site_dead(analysis, vaddr);
+    *out = site;
+    return 0;
+}
+
+tl_addr tl_analysis_entry(struct tl_analysis *analysis, tl_addr vaddr)
+{
+    struct tl_insn insn;
+    if (tl_decode_at(analysis, vaddr, true, &insn) && (insn.flags & TL_INSN_LANDING) != 0)
+        return vaddr + insn.size;
+    return vaddr;
+}
+
+bool tl_analysis_boundaries(struct tl_analysis *analysis, tl_addr vaddr, tl_addr *below,
+                            tl_addr *above)
+{
+    uint32_t function = tl_function_at(analysis, vaddr);
+    if (function == FUNCTION_NONE || site_decode(analysis, vaddr, function) != 0)
+        return false;
+    const struct tl_extent *extent = &analysis->facts.functions[function];
+    tl_addr low = vaddr, high = vaddr + 1;
+    while (low > extent->vaddr && !tl_code_starts(analysis, low))
+        low--;
+    while (high - extent->vaddr < extent->size && !tl_code_starts(analysis, high))
+        high++;
+    if (!tl_code_starts(analysis, low))
+        return false;
+    *below = low;
+    *above = high; // the function's end counts as one
+    return true;
+}
+
+size_t tl_analysis_insns(struct tl_analysis *analysis, tl_addr function, tl_addr *vaddrs, size_t max)
+{
+    uint32_t index = tl_function_starting(analysis, function);
+    const struct region *region = tl_region_at(analysis, function);
+    if (index == FUNCTION_NONE || region == NULL || tl_code_module(analysis) != 0)
+        return 0;
+    size_t off = function - region->vaddr, count = 0;
+    uint64_t size = analysis->facts.functions[index].size;
+    size_t end = size < region->size - off ? off + size : region->size;
+    for (; off < end; off++) {
+        if (!bit_get(region->start, off))
+            continue;
+        if (count < max)
+            vaddrs[count] = region->vaddr + off;
+        count++;
+    }
+    return count;
+}
+
+size_t tl_analysis_padding(struct tl_analysis *analysis, const struct tl_range **out)
+{
+    if (tl_code_module(analysis) != 0)
+        return 0;
+    *out = analysis->padding;
+    return analysis->padding_count;
+}
+
+void tl_insn_text(const struct tl_insn *insn, char *buf, size_t size)
+{
+    tl_arch_x86_64.print(insn, buf, size);
+}

@@ -1,0 +1,425 @@
+// Where indirect jumps lead. Only jumps whose target is computed from a table of offsets need their
+// table: whole pointers come from relocations, data words, lea or calls, which are barriers already.
+// Does not trust a shape that it can't follow: the function is then unproved. Keeps: a jump counts as
+// resolved only if every way its target can be computed was followed to tables whose entries all
+// were read.
+#include "analyse/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TABLE_ENTRIES_MAX 65536
+#define CANDIDATES_MAX 256    // addresses that may be a table or a base, for one jump
+#define REACH_DEFS_MAX 64
+#define BOUND_STEPS_MAX 24    // instructions between a bounds check and the load
+#define OFFSET_SIZE 4         // bytes of a table entry
+
+struct definition_at {
+    uint32_t node;
+    struct tl_definition def;
+};
+
+// What may have defined a register.
+struct reach {
+    struct definition_at item[REACH_DEFS_MAX];
+    uint32_t count;
+    bool outside; // or the function's caller, or an exception's unwinder
+};
+
+struct search {
+    struct tl_analysis *analysis;
+    struct graph *graph;
+    uint16_t *seen;        // for each node, registers already asked for
+    struct addr_list work; // node << 8 | register
+};
+
+struct candidates {
+    tl_addr item[CANDIDATES_MAX];
+    size_t count;
+    bool overflow;
+};
+
+static int ask(struct search *search, uint32_t node, unsigned reg)
+{
+    if (reg > 15)
+        return TL_E_LIMIT;
+    if ((search->seen[node] >> reg & 1) != 0)
+        return 0;
+    search->seen[node] = (uint16_t)(search->seen[node] | 1u << reg);
+    return tl_addr_list_push(&search->work, (uint64_t)node << 8 | reg);
+}
+
+static void define(const struct search *search, uint32_t node, unsigned reg,
+                   struct tl_definition *def)
+{
+    struct tl_insn insn;
+    *def = (struct tl_definition){.kind = TL_DEF_OTHER};
+    if (tl_decode_at(search->analysis, search->graph->node[node].addr, true, &insn))
+        search->analysis->arch->define(&insn, reg, def);
+}
+
+// One definition met on the way back: followed, or kept as a result.
+static int reach_step(struct search *search, uint32_t node, unsigned reg, struct reach *out)
+{
+    struct tl_definition def;
+    define(search, node, reg, &def);
+    int status = 0;
+    switch (def.kind) {
+    case TL_DEF_KEEP:
+        return ask(search, node, reg);
+    case TL_DEF_COPY:
+        return ask(search, node, def.a);
+    case TL_DEF_EITHER:
+        status = ask(search, node, reg);
+        return status != 0 ? status : ask(search, node, def.a);
+    default:
+        if (out->count == REACH_DEFS_MAX)
+            return TL_E_LIMIT;
+        out->item[out->count++] = (struct definition_at){node, def};
+        return 0;
+    }
+}
+
+// All definitions of reg that reach the point just before node.
+static int reach(struct search *search, uint32_t node, unsigned reg, struct reach *out)
+{
+    const struct graph *graph = search->graph;
+    memset(search->seen, 0, graph->count * sizeof(*search->seen));
+    search->work.count = 0;
+    out->count = 0;
+    out->outside = false;
+    int status = ask(search, node, reg);
+    while (status == 0 && search->work.count > 0) {
+        uint64_t item = search->work.item[--search->work.count];
+        uint32_t at = (uint32_t)(item >> 8);
+        uint32_t first = graph->pred_first[at], end = graph->pred_first[at + 1];
+        if (first == end || at == 0 || tl_is_entered(search->analysis, graph->node[at].addr))
+            out->outside = true;
+        for (uint32_t i = first; i < end && status == 0; i++)
+            status = reach_step(search, graph->pred[i], (unsigned)(item & 0xff), out);
+    }
+    return status;
+}
+
+static void candidate_add(struct candidates *list, tl_addr addr)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->item[i] == addr)
+            return;
+    if (list->count == CANDIDATES_MAX)
+        list->overflow = true;
+    else
+        list->item[list->count++] = addr;
+}
+
+// What reg may hold as a constant address before node; if it can't be followed to constants only,
+// every address that the function takes.
+static int constants(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
+                     struct candidates *out)
+{
+    struct reach found;
+    int status = reach(search, node, reg, &found);
+    bool all = status == TL_E_LIMIT || found.outside || found.count == 0;
+    if (status != 0 && status != TL_E_LIMIT)
+        return status;
+    for (uint32_t i = 0; i < found.count; i++) {
+        if (found.item[i].def.kind == TL_DEF_ADDR)
+            candidate_add(out, found.item[i].def.value + plus);
+        else
+            all = true;
+    }
+    for (uint32_t i = 0; all && i < search->graph->count; i++)
+        if ((search->graph->node[i].flags & TL_INSN_PCREL_LEA) != 0)
+            candidate_add(out, search->graph->node[i].target + plus);
+    return 0;
+}
+
+// Whether nothing between two nodes, in one straight run, changes reg.
+static bool unchanged(const struct search *search, uint32_t from, uint32_t to, unsigned reg)
+{
+    for (uint32_t i = from; i < to; i++) {
+        struct tl_definition def;
+        if (search->graph->node[i].next != i + 1)
+            return false;
+        define(search, i, reg, &def);
+        if (def.kind != TL_DEF_KEEP)
+            return false;
+    }
+    return from <= to;
+}
+
+// The number of entries that a check before the load allows; 0: none found.
+static uint64_t table_bound(const struct search *search, uint32_t node, unsigned index)
+{
+    const struct graph *graph = search->graph;
+    for (unsigned step = 0; step < BOUND_STEPS_MAX && index <= 15 && node > 1; step++, node--) {
+        struct tl_definition def;
+        struct tl_insn compare, branch;
+        unsigned reg;
+        uint64_t count;
+        const struct node *before = &graph->node[node - 1];
+        // Only one way may lead here: from the instruction before.
+        if (before->next != node || tl_is_barrier(search->analysis, graph->node[node].addr))
+            return 0;
+        if (before->flow == TL_FLOW_COND) {
+            // A compare may stand some instructions before its branch; only the nearest is tried.
+            if (graph->node[node - 2].next == node - 1 &&
+                !tl_is_barrier(search->analysis, before->addr) &&
+                tl_decode_at(search->analysis, before->addr, true, &branch) &&
+                tl_decode_at(search->analysis, graph->node[node - 2].addr, true, &compare) &&
+                search->analysis->arch->bound(&compare, &branch, &reg, &count) && reg == index &&
+                count <= TABLE_ENTRIES_MAX)
+                return count;
+            continue; // another check in between changes no register
+        }
+        define(search, node - 1, index, &def);
+        if (def.kind == TL_DEF_COPY)
+            index = def.a;
+        else if (def.kind != TL_DEF_KEEP)
+            return 0;
+    }
+    return 0;
+}
+
+static bool entry_read(const struct tl_analysis *analysis, tl_addr addr, int32_t *out)
+{
+    for (size_t i = 0; i < analysis->facts.data_count; i++) {
+        const struct tl_data *data = &analysis->facts.data[i];
+        if (addr - data->vaddr < data->size && data->size - (addr - data->vaddr) >= OFFSET_SIZE) {
+            memcpy(out, data->bytes + (addr - data->vaddr), OFFSET_SIZE);
+            return true;
+        }
+    }
+    const struct region *region = tl_region_at(analysis, addr);
+    if (region == NULL || region->size - (addr - region->vaddr) < OFFSET_SIZE)
+        return false;
+    memcpy(out, region->bytes + (addr - region->vaddr), OFFSET_SIZE);
+    return true;
+}
+
+// Reads one table. All its entries become barriers; those in the jump's function are code.
+// Returns how many there are: 0, this is no table of this jump.
+static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
+                         tl_addr base, uint64_t bound, struct addr_list *targets, int *status)
+{
+    size_t stop = tl_addr_list_lower(&analysis->leas, table + 1);
+    tl_addr end = stop < analysis->leas.count ? analysis->leas.item[stop] : UINT64_MAX;
+    uint64_t limit = bound != 0 ? bound : TABLE_ENTRIES_MAX;
+    size_t count = 0, first = targets->count;
+    for (; count < limit; count++) {
+        int32_t offset;
+        tl_addr entry = table + count * OFFSET_SIZE;
+        if (bound == 0 && entry >= end)
+            break;
+        if (!entry_read(analysis, entry, &offset))
+            break;
+        tl_addr target = base + (uint64_t)(int64_t)offset;
+        if (tl_region_at(analysis, target) == NULL)
+            break;
+        // A table that starts outside its function is none.
+        if (count == 0 && tl_function_at(analysis, target) != jump->function &&
+            tl_function_at(analysis, target) == FUNCTION_NONE)
+            break;
+        *status = tl_addr_list_push(targets, target);
+        if (*status != 0)
+            return 0;
+    }
+    if (bound != 0 && count < bound)
+        count = 0;
+    // At least one entry must lead into the function itself.
+    bool own = false;
+    for (size_t i = first; i < targets->count && count > 0; i++)
+        own = own || tl_function_at(analysis, targets->item[i]) == jump->function;
+    if (!own) {
+        targets->count = first;
+        return 0;
+    }
+    return count;
+}
+
+// A sum that a jump goes to: one operand loaded from a table, the other its base.
+static int sum_follow(struct search *search, const struct jump *jump, uint32_t node,
+                      const struct tl_definition *sum, bool bounded_only,
+                      struct addr_list *targets, bool *resolved)
+{
+    for (unsigned side = 0; side < 2; side++) {
+        unsigned loaded = side == 0 ? sum->a : sum->b, other = side == 0 ? sum->b : sum->a;
+        struct reach found;
+        int status = reach(search, node, loaded, &found);
+        if (status == TL_E_NOMEM)
+            return status;
+        size_t loads = 0;
+        for (uint32_t i = 0; status == 0 && i < found.count; i++)
+            loads += found.item[i].def.kind == TL_DEF_OFFSET;
+        if (loads == 0)
+            continue;
+        *resolved = *resolved && status == 0 && loads == found.count && !found.outside;
+        for (uint32_t i = 0; i < found.count; i++) {
+            const struct tl_definition *load = &found.item[i].def;
+            uint32_t at = found.item[i].node;
+            struct candidates tables = {0}, bases = {0};
+            if (load->kind != TL_DEF_OFFSET || load->size != OFFSET_SIZE) {
+                *resolved = false;
+                continue;
+            }
+            uint64_t bound = table_bound(search, at, load->index);
+            if (bounded_only && bound == 0)
+                return TL_E_BUSY; // later, when more tables are known
+            if (load->a == TL_DEF_REG_NONE && load->b == TL_DEF_REG_NONE)
+                candidate_add(&tables, load->value);
+            if (load->a != TL_DEF_REG_NONE)
+                status = constants(search, at, load->a, load->value, &tables);
+            if (status == 0 && load->b != TL_DEF_REG_NONE)
+                status = constants(search, at, load->b, load->value, &tables);
+            if (status == 0)
+                status = constants(search, node, other, 0, &bases);
+            if (status != 0)
+                return status;
+            bool same = load->a == other && unchanged(search, at + 1, node, other);
+            size_t hits = 0;
+            for (size_t t = 0; t < tables.count; t++)
+                for (size_t b = 0; b < bases.count; b++) {
+                    if (same && bases.item[b] + load->value != tables.item[t])
+                        continue;
+                    hits += table_read(search->analysis, jump, tables.item[t], bases.item[b],
+                                       bound, targets, &status) > 0;
+                    if (status != 0)
+                        return status;
+                }
+            *resolved = *resolved && hits > 0 && !tables.overflow && !bases.overflow;
+        }
+        return 0;
+    }
+    *resolved = false; // neither operand comes from a table
+    return 0;
+}
+
+// A target that the function kept on its stack may be any sum it computed.
+static int spill_follow(struct search *search, const struct jump *jump, bool bounded_only,
+                        struct addr_list *targets, bool *resolved)
+{
+    struct graph *graph = search->graph;
+    for (uint32_t i = 0; i < graph->count; i++) {
+        for (unsigned reg = 0; reg < 16; reg++) {
+            struct tl_definition def;
+            if ((graph->node[i].written >> reg & 1) == 0)
+                continue;
+            define(search, i, reg, &def);
+            if (def.kind != TL_DEF_SUM)
+                continue;
+            struct reach one, two;
+            bool loads = false;
+            if (reach(search, i, def.a, &one) != 0 || reach(search, i, def.b, &two) != 0) {
+                *resolved = false;
+                continue;
+            }
+            for (uint32_t k = 0; k < one.count; k++)
+                loads = loads || one.item[k].def.kind == TL_DEF_OFFSET;
+            for (uint32_t k = 0; k < two.count; k++)
+                loads = loads || two.item[k].def.kind == TL_DEF_OFFSET;
+            // Sums of other loads are numbers; only those that read as tables are kept.
+            bool ignored = true;
+            int status = loads ? sum_follow(search, jump, i, &def, bounded_only, targets, &ignored)
+                               : 0;
+            if (status != 0)
+                return status;
+        }
+    }
+    return 0;
+}
+
+enum outcome { OUTCOME_POINTER, OUTCOME_TABLES, OUTCOME_UNPROVED };
+
+static int jump_follow(struct search *search, const struct jump *jump, bool bounded_only,
+                       struct addr_list *targets, enum outcome *outcome)
+{
+    struct tl_definition where;
+    uint32_t node = tl_graph_find(search->graph, jump->addr);
+    *outcome = OUTCOME_UNPROVED;
+    if (node == NODE_NONE)
+        return 0;
+    define(search, node, TL_DEF_REG_NONE, &where);
+    struct reach found = {0};
+    int status = 0;
+    if (where.kind == TL_DEF_COPY)
+        status = reach(search, node, where.a, &found);
+    else
+        found.item[found.count++] = (struct definition_at){node, where};
+    if (status == TL_E_LIMIT)
+        return 0;
+    bool tables = false, pointers = found.outside, resolved = true;
+    for (uint32_t i = 0; i < found.count && status == 0; i++) {
+        const struct definition_at *item = &found.item[i];
+        switch (item->def.kind) {
+        case TL_DEF_ADDR:
+        case TL_DEF_POINTER:
+            pointers = true;
+            break;
+        case TL_DEF_SPILL:
+            pointers = true;
+            status = spill_follow(search, jump, bounded_only, targets, &resolved);
+            break;
+        case TL_DEF_SUM:
+            tables = true;
+            status = sum_follow(search, jump, item->node, &item->def, bounded_only, targets,
+                                &resolved);
+            break;
+        case TL_DEF_OFFSET: // a small address, whole: a data word of a program at fixed addresses
+            pointers = true;
+            resolved = resolved && item->def.size == OFFSET_SIZE && !item->def.is_signed &&
+                       search->analysis->facts.position_fixed;
+            break;
+        default:
+            resolved = false;
+        }
+    }
+    if (status == 0 && resolved)
+        *outcome = tables && !pointers ? OUTCOME_TABLES : OUTCOME_POINTER;
+    return status;
+}
+
+int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only,
+                      struct addr_list *found)
+{
+    struct search search = {.analysis = analysis};
+    enum outcome outcome = OUTCOME_UNPROVED;
+    struct addr_list targets = {0};
+    int status = 0;
+    if (jump->function == FUNCTION_NONE) {
+        jump->done = true; // code that no function owns never gets a window
+        return 0;
+    }
+    status = tl_graph_create(analysis, jump->function, &search.graph);
+    if (status == 0)
+        status = tl_graph_link_back(search.graph);
+    if (status == 0)
+        search.seen = calloc((size_t)search.graph->count + 1, sizeof(*search.seen));
+    if (status == 0 && search.seen == NULL)
+        status = TL_E_NOMEM;
+    if (status == 0)
+        status = jump_follow(&search, jump, bounded_only, &targets, &outcome);
+    if (status == 0) {
+        jump->done = true;
+        jump->resolved = outcome == OUTCOME_TABLES;
+        tl_addr_list_sort(&targets);
+        jump->first = analysis->jump_targets.count;
+        jump->count = targets.count;
+        if (outcome == OUTCOME_UNPROVED)
+            tl_group_set_unproved(analysis, jump->function);
+    }
+    for (size_t i = 0; i < targets.count && status == 0; i++) {
+        tl_set_entered(analysis, targets.item[i]);
+        status = tl_addr_list_push(&analysis->jump_targets, targets.item[i]);
+        if (status == 0 && tl_function_at(analysis, targets.item[i]) == jump->function)
+            status = tl_addr_list_push(found, targets.item[i]);
+    }
+    tl_graph_destroy(search.graph);
+    free(search.seen);
+    tl_addr_list_deinit(&search.work);
+    tl_addr_list_deinit(&targets);
+    if (status == TL_E_LIMIT) { // too large to follow
+        jump->done = true;
+        tl_group_set_unproved(analysis, jump->function);
+    }
+    return status == TL_E_BUSY || status == TL_E_LIMIT ? 0 : status;
+}
