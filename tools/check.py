@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 RESULTS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
+PARALLEL = ("unit", "fuzz")
 OUTPUT_MAX = 8000  # characters shown of a failed test
 
 
@@ -19,41 +20,55 @@ def read_log(path):
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--suite", action="append", default=[])
-    parser.add_argument("--jobs", type=int, default=1, help="live tests disturb each other's timing")
-    parser.add_argument("--timeout-multiplier", default="1")
-    arguments = parser.parse_args()
-
-    logbase = f"check-{os.getpid()}"
-    command = ["meson", "test", "-C", arguments.build, "--no-rebuild",
-               "--num-processes", str(arguments.jobs), "--logbase", logbase,
-               "--timeout-multiplier", arguments.timeout_multiplier]
-    for suite in arguments.suite:
-        command += ["--suite", suite]
-    log_folder = os.path.join(arguments.build, "meson-logs")
+def run_suite(build, suite, jobs, multiplier):
+    """Runs one suite, prints a line for each test. Returns its counts, or None if meson failed."""
+    logbase = f"check-{os.getpid()}-{suite}"
+    log_folder = os.path.join(build, "meson-logs")
     log = os.path.join(log_folder, logbase + ".json")
-    print(f"tests: {', '.join(arguments.suite)}", flush=True)
-    status = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
-    if not os.path.exists(log):
-        print("meson ran no test", file=sys.stderr)
-        return 1
+    command = ["meson", "test", "-C", build, "--no-rebuild", "--suite", suite, "--num-processes",
+               str(jobs), "--logbase", logbase, "--timeout-multiplier", multiplier]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
+    if "No suitable tests" in done.stdout or "No tests defined" in done.stdout:
+        return counts
+    if not os.path.exists(log):
+        print(done.stdout, file=sys.stderr)
+        return None
     for test in read_log(log):
         kind = RESULTS.get(test["result"], "failed")
         counts[kind] += 1
-        name = test["name"].split(" / ")[-1]
-        print(f"{kind:8}{test['duration']:8.2f} s  {name}")
+        print(f"{kind:8}{test['duration']:8.2f} s  {suite}: {test['name'].split(' / ')[-1]}",
+              flush=True)
         if kind == "failed":
             output = test.get("stdout", "") + test.get("stderr", "")
             print(f"--- {test['result']} ({test.get('returncode')})\n{output[-OUTPUT_MAX:]}---")
     for name in os.listdir(log_folder):
         if name.startswith(logbase):
             os.unlink(os.path.join(log_folder, name))
-    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
-    return 1 if status or counts["failed"] or not counts["passed"] else 0
+    if done.returncode and not counts["failed"]:
+        print(done.stdout, file=sys.stderr)
+        return None
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--suite", action="append", default=[])
+    parser.add_argument("--timeout-multiplier", default="1")
+    arguments = parser.parse_args()
+    total = {"passed": 0, "failed": 0, "skipped": 0}
+    for suite in arguments.suite:
+        # Tests of live processes would disturb each other's timing.
+        jobs = os.cpu_count() if suite in PARALLEL else 1
+        counts = run_suite(arguments.build, suite, jobs, arguments.timeout_multiplier)
+        if counts is None:
+            counts = {"failed": 1}
+        for kind, count in counts.items():
+            total[kind] += count
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return 1 if total["failed"] or not total["passed"] else 0
 
 
 if __name__ == "__main__":

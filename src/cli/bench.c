@@ -250,8 +250,8 @@ struct rounds {
 static int rounds_run(struct bench *bench, const char *name, struct rounds *rounds,
                       struct tl_diag *diag)
 {
+    tl_addr addr = 0;
     for (size_t i = 0; i < ROUNDS; i++) {
-        tl_addr addr = 0;
         double bare = 0, with = 0;
         int error = victim_run(&bench->victim, name, CALLS_FAST, &bare, diag);
         if (error)

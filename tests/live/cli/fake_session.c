@@ -4,7 +4,7 @@
 //   missing   matches nothing              refused   a site that is refused
 //   badwords  is wrong usage               perm      attach fails for want of permission
 //   ends      the target is gone at the first poll
-//   stuck     detach fails
+//   stuck     detach fails                slow      attach tells its progress
 //   others    are placed; every poll finds 1,000 more hits
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +25,7 @@ struct tl_session {
     pid_t child;
     int exit_fd;
     int status;
+    struct tl_session_options options;
     bool attached, kernel;
     struct tl_site_report report;
 };
@@ -44,6 +45,7 @@ int tl_session_create(const struct tl_session_options *options, struct tl_sessio
     struct tl_session *session = calloc(1, sizeof *session);
     if (!session)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    session->options = *options;
     session->exit_fd = session->status = -1;
     session->kernel = options->method == TL_METHOD_KERNEL;
     if (options->argv) {
@@ -92,6 +94,8 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
 {
     if (has(session, "perm"))
         return tl_diag_set(diag, TL_E_PERM, "pid 1: ptrace refused: run as root");
+    if (has(session, "slow") && session->options.progress)
+        session->options.progress(session->options.opaque, "planning", 1, 3);
     session->attached = true;
     if (session->count == 1 && has(session, "refused"))
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe could be placed");

@@ -2,14 +2,17 @@
 
 usage: test_command.py TRAPLESS_OVER_A_FAKE_SESSION
 """
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -155,14 +158,12 @@ class Output(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(lines(file.read())[-1]["type"], "summary")
 
-    def test_a_terminal_line_is_cut_at_its_width(self):
+    def on_terminal(self, stream, *words):
+        """What the command writes on that stream, a terminal of 50 columns."""
         master, slave = pty.openpty()
-        import fcntl
-        import struct
-        import termios
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
-        child = subprocess.Popen([TRAPLESS, "count", "-p", SELF, "-d", "0.1", "f" * 200],
-                                 stdout=slave, stderr=subprocess.DEVNULL)
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: slave}
+        child = subprocess.Popen([TRAPLESS, "count", "-p", SELF, "-d", "0.1", *words], **streams)
         os.close(slave)
         text = b""
         while select.select([master], [], [], TIMEOUT_S)[0]:
@@ -173,7 +174,16 @@ class Output(unittest.TestCase):
             text += piece
         os.close(master)
         self.assertEqual(child.wait(TIMEOUT_S), 0)
-        row = [line for line in text.decode().splitlines() if "ffff" in line]
+        return text.decode()
+
+    def test_progress_is_for_terminals_and_is_wiped(self):
+        self.assertIn("\r\033[Kplanning 1 of 3\r\033[K", self.on_terminal("stderr", "slow"))
+        self.assertNotIn("planning", self.on_terminal("stderr", "-q", "slow"))
+        self.assertNotIn("planning", run("count", "-p", SELF, "-d", "0.1", "slow").stderr)
+
+    def test_a_terminal_line_is_cut_at_its_width(self):
+        row = [line for line in self.on_terminal("stdout", "f" * 200).splitlines()
+               if "ffff" in line]
         self.assertEqual([len(line) for line in row], [50])
 
 
