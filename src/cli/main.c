@@ -11,7 +11,7 @@
 
 #include "cli/cli.h"
 
-#define PROGRESS_PERIOD_MS 100
+#define PROGRESS_PERIOD_MS 100 // also the time before the first: short work shows none
 
 static const struct tl_cli_command *const commands[] = {
     &tl_cli_list_command,   &tl_cli_explain_command, &tl_cli_count_command,
@@ -126,7 +126,7 @@ static int output_end(struct tl_cli *cli, int status)
 
 static int command_run(const struct tl_cli_command *command, int argc, char **argv)
 {
-    struct tl_cli cli = {.out = stdout};
+    struct tl_cli cli = {.out = stdout, .progress_ms = tl_cli_now_ms()};
     struct tl_diag diag = {{0}};
     int error = tl_cli_options_parse(command, argc, argv, &cli.options, &diag);
     if (error)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "session/session.h"
@@ -94,8 +95,12 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
 {
     if (has(session, "perm"))
         return tl_diag_set(diag, TL_E_PERM, "pid 1: ptrace refused: run as root");
-    if (has(session, "slow") && session->options.progress)
+    struct timespec start, now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    for (bool slow = has(session, "slow"); slow; slow = now.tv_sec - start.tv_sec < 2) {
         session->options.progress(session->options.opaque, "planning", 1, 3);
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    }
     session->attached = true;
     if (session->count == 1 && has(session, "refused"))
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe could be placed");

@@ -178,6 +178,7 @@ class Output(unittest.TestCase):
 
     def test_progress_is_for_terminals_and_is_wiped(self):
         self.assertIn("\r\033[Kplanning 1 of 3\r\033[K", self.on_terminal("stderr", "slow"))
+        self.assertNotIn("matched", self.on_terminal("stderr", "f"))  # short work
         self.assertNotIn("planning", self.on_terminal("stderr", "-q", "slow"))
         self.assertNotIn("planning", run("count", "-p", SELF, "-d", "0.1", "slow").stderr)
 
