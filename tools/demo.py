@@ -111,7 +111,7 @@ class Count:
         try:
             self.wait_attached(len(functions))
         except BaseException:
-            self.end()
+            self.stop()
             raise
 
     def wait_attached(self, sites):
@@ -132,15 +132,19 @@ class Count:
                     raise Failure(f"{self.lines[-1]['function']}: {self.lines[-1]['method']}: "
                                   f"{self.lines[-1]['reason']}")
 
-    def end(self):
-        """As Ctrl-C. Returns all lines."""
+    def stop(self):
+        """As Ctrl-C: it takes its probes away first. Returns what it still had to say."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:
-            out, errors = self.process.communicate(timeout=RUN_TIMEOUT_S)
+            return self.process.communicate(timeout=RUN_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            out, errors = self.process.communicate()
+            return self.process.communicate()
+
+    def end(self):
+        """Returns all lines."""
+        out, errors = self.stop()
         self.lines += [json.loads(line) for line in out.splitlines() if line.strip()]
         if self.process.returncode:
             raise Failure(f"trapless count: status {self.process.returncode}: {errors.strip()}")
