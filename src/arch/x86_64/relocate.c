@@ -3,8 +3,8 @@
 //
 // Does not decide which instructions may be displaced, nor where the copy lies. Invariants: at each
 // recorded boundary registers, flags and stack equal those at the original instruction; no flag and no
-// register that is not proved dead is ever written; nothing is written below the stack pointer but
-// what a displaced call itself would overwrite. What this file does not know is refused.
+// register that is not proved dead is ever written; the red zone is left as it is but for the word
+// that a displaced call itself overwrites. What this file does not know is refused.
 #include "arch/x86_64/relocate.h"
 
 // Opcode and prefix bytes: Intel SDM volume 2, chapter 2 "Instruction Format", appendix A "Opcode Map".
@@ -14,13 +14,11 @@ enum {
     REX_B = 1 << 0,
     REX_R = 1 << 2,
     REX_W = 1 << 3,
-    GROUP5 = 0xff, // /2 call, /4 jmp, /6 push
-    GROUP5_CALL = 2,
+    GROUP5 = 0xff, // its /2 is call
     GROUP5_JMP = 4,
     GROUP5_PUSH = 6,
     REG_SP = 4,
     MODRM_RIP = 5, // with mod 0
-    MODRM_SIB = 4,
     FIXES_MAX = 2 * TL_WINDOW_INSNS_MAX,
 };
 
@@ -40,7 +38,7 @@ struct relocator {
 struct prefixes {
     uint8_t size;   // all of them, REX included
     uint8_t rex;    // 0: none
-    bool operand16; // 66
+    bool operand16; // 66, and no REX.W that overrides it
     bool address32; // 67
 };
 
@@ -59,6 +57,8 @@ static struct prefixes prefixes_of(const struct tl_insn *insn)
     }
     if (p.size < insn->size && (insn->bytes[p.size] & 0xf0) == 0x40)
         p.rex = insn->bytes[p.size++];
+    if (p.rex & REX_W)
+        p.operand16 = false; // Intel SDM volume 2, "REX Prefixes"
     return p;
 }
 
@@ -200,80 +200,69 @@ static uint8_t call_emit(struct relocator *r, const struct tl_insn *insn, bool p
     return TL_REFUSE_NONE;
 }
 
-// Writes the operand of a group 5 instruction with another operation, sp_shift added to the
-// displacement where rsp is the base.
-static uint8_t group5_put(struct relocator *r, const struct tl_insn *insn, unsigned operation,
-                          int32_t sp_shift)
+// Writes a group 5 instruction with another operation on the same operand.
+static uint8_t group5_put(struct relocator *r, const struct tl_insn *insn, unsigned operation)
 {
     struct prefixes p = prefixes_of(insn);
     unsigned at = p.size; // of the opcode
     if (p.operand16 || at + 2u > insn->size || insn->bytes[at] != GROUP5)
         return TL_REFUSE_PC_USE;
-    unsigned modrm = insn->bytes[at + 1], mod = modrm >> 6, rm = modrm & 7;
-    bool rip = mod == 0 && rm == MODRM_RIP;
-    bool sp_base = mod != 3 && rm == MODRM_SIB && (insn->bytes[at + 2] & 7) == REG_SP &&
-                   !(p.rex & REX_B);
-    modrm = (modrm & 0xc7u) | operation << 3;
-    if (mod == 3 && rm == REG_SP && !(p.rex & REX_B))
+    unsigned modrm = insn->bytes[at + 1];
+    if (modrm >> 6 == 3 && (modrm & 7) == REG_SP && !(p.rex & REX_B))
         return TL_REFUSE_PC_USE; // call *%rsp: its target is what it pushes
-    if (rip) {
-        int32_t disp;
-        tl_addr end = tl_writer_here(r->w) + insn->size;
-        if (p.address32)
-            disp = (int32_t)(uint32_t)(insn->target - end);
-        else if (!tl_disp32(end, insn->target, &disp))
-            return TL_REFUSE_PC_USE;
-        tl_writer_put(r->w, insn->bytes, at + 1);
-        tl_writer_put8(r->w, modrm);
-        tl_writer_put32(r->w, (uint32_t)disp);
-        return TL_REFUSE_NONE;
-    }
-    if (!sp_base || !sp_shift) {
-        tl_writer_put(r->w, insn->bytes, at + 1);
-        tl_writer_put8(r->w, modrm);
-        tl_writer_put(r->w, insn->bytes + at + 2, insn->size - at - 2);
-        return TL_REFUSE_NONE;
-    }
+    bool rip = (modrm & 0xc7u) == MODRM_RIP;
+    modrm = (modrm & 0xc7u) | operation << 3;
     int32_t disp = 0;
-    if (mod == 1)
-        disp = (int8_t)insn->bytes[at + 3];
-    else if (mod == 2)
-        __builtin_memcpy(&disp, insn->bytes + at + 3, sizeof disp);
-    if (__builtin_add_overflow(disp, sp_shift, &disp))
+    tl_addr end = tl_writer_here(r->w) + insn->size;
+    if (rip && p.address32)
+        disp = (int32_t)(uint32_t)(insn->target - end);
+    else if (rip && !tl_disp32(end, insn->target, &disp))
         return TL_REFUSE_PC_USE;
-    bool disp8 = disp >= INT8_MIN && disp <= INT8_MAX;
     tl_writer_put(r->w, insn->bytes, at + 1);
-    tl_writer_put8(r->w, (modrm & 0x3fu) | (disp8 ? 0x40u : 0x80u));
-    tl_writer_put8(r->w, insn->bytes[at + 2]);
-    if (disp8)
-        tl_writer_put8(r->w, (uint8_t)disp);
-    else
+    tl_writer_put8(r->w, modrm);
+    if (rip)
         tl_writer_put32(r->w, (uint32_t)disp);
+    else
+        tl_writer_put(r->w, insn->bytes + at + 2, insn->size - at - 2);
     return TL_REFUSE_NONE;
 }
 
-// call *operand. A memory operand is read once while the stack is still as it was, by a push of its
-// value to where the return address goes: so a fault shows the state before the call. (A pointer at a
-// fixed place of the module, as in `call *x(%rip)`, does not fault.)
+// call *operand, the operand in memory that may be anywhere: also where the return address goes. It is
+// read once, with the stack as it was before the call, so a fault shows that state. With S the stack
+// pointer before the call, T the target and R the return address:
+//
+//   push operand        [S-8] = T        a call writes this word anyway
+//   lea -120(%rsp)      rsp = S-128
+//   push 120(%rsp)      [S-136] = T      below the caller's red zone, inside that of rsp = S-8
+//   push R; pop ...     [S-8] = R        rsp = S-136
+//   lea 128(%rsp)       rsp = S-8
+//   jmp *-128(%rsp)
+static uint8_t icall_memory(struct relocator *r, const struct tl_insn *insn)
+{
+    uint8_t refusal = group5_put(r, insn, GROUP5_PUSH);
+    if (refusal)
+        return refusal;
+    TL_PUT(r->w, 0x48, 0x8d, 0x64, 0x24, 0x88); // lea -120(%rsp),%rsp
+    TL_PUT(r->w, 0xff, 0x74, 0x24, 0x78);       // push 120(%rsp)
+    return_push(r, insn);
+    TL_PUT(r->w, 0x8f, 0x84, 0x24, 0x80, 0, 0, 0);       // pop 128(%rsp), rsp counted after the pop
+    TL_PUT(r->w, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0); // lea 128(%rsp),%rsp
+    TL_PUT(r->w, 0xff, 0x64, 0x24, 0x80);                // jmp *-128(%rsp)
+    return TL_REFUSE_NONE;
+}
+
 static uint8_t icall_emit(struct relocator *r, const struct tl_insn *insn, bool pushed)
 {
     struct prefixes p = prefixes_of(insn);
     if (p.size + 2u > insn->size || p.operand16)
         return TL_REFUSE_PC_USE;
     unsigned modrm = insn->bytes[p.size + 1];
-    bool memory = modrm >> 6 != 3;
-    bool touch = memory && (modrm & 0xc7u) != MODRM_RIP;
-    if (touch) {
-        if (pushed)
-            TL_PUT(r->w, 0x48, 0x8d, 0x64, 0x24, 0x08); // lea 8(%rsp),%rsp
-        uint8_t refusal = group5_put(r, insn, GROUP5_PUSH, 0);
-        if (refusal)
-            return refusal;
-        TL_PUT(r->w, 0x48, 0x8d, 0x64, 0x24, 0x08);
-    }
-    if (touch || !pushed)
+    if (modrm >> 6 != 3 && (modrm & 0xc7u) != MODRM_RIP)
+        return pushed ? (uint8_t)TL_REFUSE_PC_USE : icall_memory(r, insn);
+    // A register, or a pointer at a fixed place of the module, which is not on the stack.
+    if (!pushed)
         return_push(r, insn);
-    return group5_put(r, insn, GROUP5_JMP, 8);
+    return group5_put(r, insn, GROUP5_JMP);
 }
 
 // ---- pc-relative data --------------------------------------------------------------------------
@@ -392,7 +381,7 @@ static uint8_t insn_emit(struct relocator *r, unsigned index)
     case TL_RELOC_ICALL:
         return icall_emit(r, insn, false);
     case TL_RELOC_IJUMP:
-        return group5_put(r, insn, GROUP5_JMP, 0);
+        return group5_put(r, insn, GROUP5_JMP);
     case TL_RELOC_REFUSE:
         break;
     }
