@@ -159,6 +159,24 @@ tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr)
     return 0;
 }
 
+tl_addr tl_code_before(const struct tl_analysis *analysis, tl_addr addr)
+{
+    tl_addr found = 0;
+    for (tl_addr back = 1; back <= analysis->arch->insn_size_max && back <= addr; back++) {
+        struct tl_insn insn;
+        if (!tl_code_starts(analysis, addr - back) ||
+            !tl_decode_at(analysis, addr - back, true, &insn) || insn.size != back)
+            continue;
+        if (found != 0)
+            return 0; // two instructions end here
+        found = insn.flow == TL_FLOW_NEXT || insn.flow == TL_FLOW_COND ||
+                        insn.flow == TL_FLOW_CALL || insn.flow == TL_FLOW_ICALL
+                    ? addr - back
+                    : 0;
+    }
+    return found;
+}
+
 bool tl_in_ranges(const struct tl_range *range, size_t count, tl_addr start, tl_addr end)
 {
     for (size_t i = 0; i < count; i++)
@@ -317,6 +335,7 @@ void tl_analysis_destroy(struct tl_analysis *analysis)
     if (analysis == NULL)
         return;
     tl_flow_forget(analysis);
+    tl_tables_forget(analysis);
     for (size_t i = 0; i < analysis->region_count; i++) {
         free(analysis->region[i].start);
         free(analysis->region[i].body);

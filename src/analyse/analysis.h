@@ -72,12 +72,17 @@ struct tl_analysis {
     struct region *region;
     size_t region_count;
     struct function_state *function;
-    struct addr_list pointers, pads, leas;
+    struct addr_list pointers, pads;
+    struct addr_list leas; // addresses taken by the code; the first leas_sorted are in order
+    size_t leas_sorted;
     struct addr_list pending; // targets outside the function that named them
     struct addr_list gaps;    // where a call at a function's end would return to
     struct jump *jump;        // sorted by address when module_done
     size_t jump_count, jump_capacity;
     struct addr_list jump_targets;
+    size_t code_count;        // instructions decoded so far
+    struct graph *jump_graph; // tables.c: of the function looked at last, when code_count was ...
+    size_t jump_graph_count;
     struct tl_range *padding;
     size_t padding_count;
     bool module_done;
@@ -101,6 +106,8 @@ void tl_set_barrier(struct tl_analysis *analysis, tl_addr addr);
 void tl_set_entered(struct tl_analysis *analysis, tl_addr addr);
 // The instruction start before addr whose bytes reach beyond it, or 0.
 tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr);
+// The instruction that ends right where addr starts and falls through to it; 0: none, or not one.
+tl_addr tl_code_before(const struct tl_analysis *analysis, tl_addr addr);
 bool tl_decode_at(const struct tl_analysis *analysis, tl_addr addr, bool skim, struct tl_insn *out);
 bool tl_in_ranges(const struct tl_range *range, size_t count, tl_addr start, tl_addr end);
 uint32_t tl_group_of(struct tl_analysis *analysis, uint32_t function);
@@ -111,10 +118,13 @@ void tl_group_set_unproved(struct tl_analysis *analysis, uint32_t function);
 // code.c: which bytes are code
 int tl_code_function(struct tl_analysis *analysis, uint32_t function); // direct control flow only
 int tl_code_module(struct tl_analysis *analysis);
+// Decodes what direct control flow reaches from addr. trial: only if that agrees with its function
+// and with the code that is known.
+int tl_code_flood(struct tl_analysis *analysis, tl_addr addr, bool trial);
 
-// tables.c: where indirect jumps lead. Appends targets to `found`.
-int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only,
-                      struct addr_list *found);
+// tables.c: where an indirect jump leads; decodes that. jump is a copy: the array may move.
+int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only);
+void tl_tables_forget(struct tl_analysis *analysis);
 // The jump at addr, or NULL; always NULL before the module is done.
 const struct jump *tl_jump_at(const struct tl_analysis *analysis, tl_addr addr);
 

@@ -133,6 +133,7 @@ static int flood_run(struct flood *flood, tl_addr addr)
             return 0;
         }
         bit_set(region->start, off);
+        flood->analysis->code_count++;
         for (size_t i = 0; i < insn.size; i++)
             bit_set(region->body, off + i);
         int status = note_insn(flood, &insn);
@@ -192,17 +193,11 @@ static bool flood_init(struct flood *flood, struct tl_analysis *analysis, tl_add
 static int jumps_resolve(struct tl_analysis *analysis, bool bounded_only)
 {
     for (size_t i = 0; i < analysis->jump_count; i++) {
-        if (analysis->jump[i].done)
-            continue;
-        struct flood flood;
         struct jump jump = analysis->jump[i];
-        if (!flood_init(&flood, analysis, jump.addr))
+        if (jump.done)
             continue;
-        int status = tl_tables_resolve(analysis, &jump, bounded_only, &flood.work);
-        analysis->jump[i] = jump; // flooding may move the array
-        if (status == 0)
-            status = flood_all(&flood);
-        tl_addr_list_deinit(&flood.work);
+        int status = tl_tables_resolve(analysis, &jump, bounded_only);
+        analysis->jump[i] = jump; // decoding may have moved the array
         if (status != 0)
             return status;
     }
@@ -233,23 +228,6 @@ int tl_code_function(struct tl_analysis *analysis, uint32_t function)
     return function_flood(analysis, function);
 }
 
-static int pending_flood(struct tl_analysis *analysis)
-{
-    while (analysis->pending.count > 0) {
-        tl_addr addr = analysis->pending.item[--analysis->pending.count];
-        struct flood flood;
-        if (tl_code_starts(analysis, addr) || !flood_init(&flood, analysis, addr))
-            continue;
-        int status = tl_addr_list_push(&flood.work, addr);
-        if (status == 0)
-            status = flood_all(&flood);
-        tl_addr_list_deinit(&flood.work);
-        if (status != 0)
-            return status;
-    }
-    return 0;
-}
-
 // A trial: would a descent from addr stay in its function and agree with the code that is known?
 #define TRIAL_INSNS_MAX 64
 
@@ -263,13 +241,34 @@ static bool trial_agrees(const struct tl_analysis *analysis, tl_addr addr, const
             return true;
         const struct region *region = flood->region;
         if (bit_get(region->body, addr - region->vaddr) ||
-            !tl_decode_at(analysis, addr, true, &insn) || insn.reloc == TL_RELOC_REFUSE)
+            !tl_decode_at(analysis, addr, true, &insn) || insn.row == 0)
             return false;
         if (!flows_on(&insn))
             return true;
         addr += insn.size;
     }
     return true;
+}
+
+int tl_code_flood(struct tl_analysis *analysis, tl_addr addr, bool trial)
+{
+    struct flood flood;
+    if (tl_code_starts(analysis, addr) || !flood_init(&flood, analysis, addr) ||
+        (trial && !trial_agrees(analysis, addr, &flood)))
+        return 0;
+    int status = tl_addr_list_push(&flood.work, addr);
+    if (status == 0)
+        status = flood_all(&flood);
+    tl_addr_list_deinit(&flood.work);
+    return status;
+}
+
+static int pending_flood(struct tl_analysis *analysis)
+{
+    int status = 0;
+    while (analysis->pending.count > 0 && status == 0)
+        status = tl_code_flood(analysis, analysis->pending.item[--analysis->pending.count], false);
+    return status;
 }
 
 // Labels whose address is stored (computed goto) are code if their function jumps through memory.
@@ -279,14 +278,8 @@ static int pointers_flood(struct tl_analysis *analysis)
     for (size_t i = 0; i < analysis->pointers.count && status == 0; i++) {
         tl_addr addr = analysis->pointers.item[i];
         uint32_t function = tl_function_at(analysis, addr);
-        struct flood flood;
-        if (function == FUNCTION_NONE || analysis->function[function].jumps == 0 || tl_code_starts(analysis, addr) ||
-            !flood_init(&flood, analysis, addr) || !trial_agrees(analysis, addr, &flood))
-            continue;
-        status = tl_addr_list_push(&flood.work, addr);
-        if (status == 0)
-            status = flood_all(&flood);
-        tl_addr_list_deinit(&flood.work);
+        if (function != FUNCTION_NONE && analysis->function[function].jumps > 0)
+            status = tl_code_flood(analysis, addr, true);
     }
     return status;
 }
@@ -368,6 +361,7 @@ int tl_code_module(struct tl_analysis *analysis)
         size_t jumps, count;
         do {
             tl_addr_list_sort(&analysis->leas);
+            analysis->leas_sorted = analysis->leas.count;
             jumps = analysis->jump_count;
             count = analysis->leas.count;
             status = jumps_resolve(analysis, bounded);
@@ -398,6 +392,7 @@ int tl_code_module(struct tl_analysis *analysis)
         if (analysis->function[i].bad)
             tl_group_set_unproved(analysis, i);
     tl_flow_forget(analysis);
+    tl_tables_forget(analysis);
     analysis->module_done = true;
     return tl_padding_find(analysis);
 }

@@ -181,60 +181,109 @@ static uint64_t table_bound(const struct search *search, uint32_t node, unsigned
     return 0;
 }
 
-static bool entry_read(const struct tl_analysis *analysis, tl_addr addr, int32_t *out)
+static bool bytes_read(const struct tl_analysis *analysis, tl_addr addr, void *out, size_t size)
 {
     for (size_t i = 0; i < analysis->facts.data_count; i++) {
         const struct tl_data *data = &analysis->facts.data[i];
-        if (addr - data->vaddr < data->size && data->size - (addr - data->vaddr) >= OFFSET_SIZE) {
-            memcpy(out, data->bytes + (addr - data->vaddr), OFFSET_SIZE);
+        if (addr - data->vaddr < data->size && data->size - (addr - data->vaddr) >= size) {
+            memcpy(out, data->bytes + (addr - data->vaddr), size);
             return true;
         }
     }
     const struct region *region = tl_region_at(analysis, addr);
-    if (region == NULL || region->size - (addr - region->vaddr) < OFFSET_SIZE)
+    if (region == NULL || region->size - (addr - region->vaddr) < size)
         return false;
-    memcpy(out, region->bytes + (addr - region->vaddr), OFFSET_SIZE);
+    memcpy(out, region->bytes + (addr - region->vaddr), size);
     return true;
 }
 
-// Reads one table. All its entries become barriers; those in the jump's function are code.
-// Returns how many there are: 0, this is no table of this jump.
+// Where the next thing whose address is taken begins behind a table's start.
+static tl_addr table_end(const struct tl_analysis *analysis, tl_addr table)
+{
+    const struct addr_list sorted = {.item = analysis->leas.item, .count = analysis->leas_sorted};
+    size_t next = tl_addr_list_lower(&sorted, table + 1);
+    tl_addr end = next < sorted.count ? sorted.item[next] : UINT64_MAX;
+    for (size_t i = analysis->leas_sorted; i < analysis->leas.count; i++)
+        if (analysis->leas.item[i] > table && analysis->leas.item[i] < end)
+            end = analysis->leas.item[i];
+    return end;
+}
+
+// Reads one table of `bound` entries (0: unknown, then it ends where the next address is taken, or
+// an entry leads out of the text). Each entry is decoded before the next is read: it may be what
+// shows where the next table begins. Returns how many there are: 0, this is no table of this jump.
 static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
                          tl_addr base, uint64_t bound, struct addr_list *targets, int *status)
 {
-    size_t stop = tl_addr_list_lower(&analysis->leas, table + 1);
-    tl_addr end = stop < analysis->leas.count ? analysis->leas.item[stop] : UINT64_MAX;
     uint64_t limit = bound != 0 ? bound : TABLE_ENTRIES_MAX;
     size_t count = 0, first = targets->count;
-    for (; count < limit; count++) {
+    bool own = false; // at least one entry must lead into the function itself
+    for (; count < limit && *status == 0; count++) {
         int32_t offset;
         tl_addr entry = table + count * OFFSET_SIZE;
-        if (bound == 0 && entry >= end)
+        if (bound == 0 && entry >= table_end(analysis, table))
             break;
-        if (!entry_read(analysis, entry, &offset))
+        if (!bytes_read(analysis, entry, &offset, OFFSET_SIZE))
             break;
         tl_addr target = base + (uint64_t)(int64_t)offset;
         if (tl_region_at(analysis, target) == NULL)
             break;
-        // A table that starts outside its function is none.
-        if (count == 0 && tl_function_at(analysis, target) != jump->function &&
-            tl_function_at(analysis, target) == FUNCTION_NONE)
-            break;
         *status = tl_addr_list_push(targets, target);
-        if (*status != 0)
-            return 0;
+        if (tl_function_at(analysis, target) != jump->function)
+            continue;
+        own = true;
+        if (bound == 0 && *status == 0)
+            *status = tl_code_flood(analysis, target, true);
     }
-    if (bound != 0 && count < bound)
-        count = 0;
-    // At least one entry must lead into the function itself.
-    bool own = false;
-    for (size_t i = first; i < targets->count && count > 0; i++)
-        own = own || tl_function_at(analysis, targets->item[i]) == jump->function;
-    if (!own) {
+    if (*status != 0 || !own || (bound != 0 && count < bound)) {
         targets->count = first;
         return 0;
     }
     return count;
+}
+
+// A table of whole addresses, as programs at fixed addresses have them. Its entries are barriers
+// anyway (they are data words that equal text addresses); this finds the code. Ends as table_read().
+static size_t words_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
+                         struct addr_list *targets, int *status)
+{
+    size_t count = 0, first = targets->count;
+    bool own = false;
+    for (; count < TABLE_ENTRIES_MAX && *status == 0; count++) {
+        tl_addr entry = table + count * sizeof(tl_addr), target;
+        if (entry >= table_end(analysis, table) ||
+            !bytes_read(analysis, entry, &target, sizeof(target)) ||
+            tl_region_at(analysis, target) == NULL)
+            break;
+        *status = tl_addr_list_push(targets, target);
+        if (*status != 0 || tl_function_at(analysis, target) != jump->function)
+            continue;
+        own = true;
+        *status = tl_code_flood(analysis, target, true);
+    }
+    if (*status != 0 || !own) {
+        targets->count = first;
+        return 0;
+    }
+    return count;
+}
+
+// A jump through a table of whole addresses at a known place.
+static int words_follow(struct search *search, const struct jump *jump, uint32_t node,
+                        const struct tl_definition *load, struct addr_list *targets, bool *tables)
+{
+    struct candidates places = {0};
+    int status = 0;
+    *tables = false;
+    if (load->a == TL_DEF_REG_NONE)
+        candidate_add(&places, load->value);
+    else
+        status = constants(search, node, load->a, load->value, &places);
+    for (size_t i = 0; i < places.count && status == 0; i++)
+        *tables = words_read(search->analysis, jump, places.item[i], targets, &status) > 0 ||
+                  *tables;
+    *tables = *tables && !places.overflow;
+    return status;
 }
 
 // A sum that a jump goes to: one operand loaded from a table, the other its base.
@@ -328,6 +377,34 @@ static int spill_follow(struct search *search, const struct jump *jump, bool bou
     return 0;
 }
 
+// The common case, without a graph: a straight run before the jump loads a whole pointer.
+#define QUICK_STEPS_MAX 16
+
+static bool is_plain_pointer(const struct tl_definition *def)
+{
+    return def->kind == TL_DEF_POINTER && def->size == 0;
+}
+
+static bool quick_pointer(const struct tl_analysis *analysis, tl_addr addr)
+{
+    struct tl_insn insn;
+    struct tl_definition def;
+    if (!tl_decode_at(analysis, addr, true, &insn))
+        return false;
+    analysis->arch->define(&insn, TL_DEF_REG_NONE, &def);
+    for (unsigned step = 0; step < QUICK_STEPS_MAX && def.kind == TL_DEF_COPY; step++) {
+        unsigned reg = def.a;
+        do {
+            tl_addr before = tl_is_barrier(analysis, addr) ? 0 : tl_code_before(analysis, addr);
+            if (before == 0 || !tl_decode_at(analysis, before, true, &insn))
+                return false;
+            analysis->arch->define(&insn, reg, &def);
+            addr = before;
+        } while (def.kind == TL_DEF_KEEP && ++step < QUICK_STEPS_MAX);
+    }
+    return is_plain_pointer(&def);
+}
+
 enum outcome { OUTCOME_POINTER, OUTCOME_TABLES, OUTCOME_UNPROVED };
 
 static int jump_follow(struct search *search, const struct jump *jump, bool bounded_only,
@@ -352,9 +429,16 @@ static int jump_follow(struct search *search, const struct jump *jump, bool boun
         const struct definition_at *item = &found.item[i];
         switch (item->def.kind) {
         case TL_DEF_ADDR:
-        case TL_DEF_POINTER:
             pointers = true;
             break;
+        case TL_DEF_POINTER: {
+            bool table = false;
+            if (!is_plain_pointer(&item->def) && search->analysis->facts.position_fixed)
+                status = words_follow(search, jump, item->node, &item->def, targets, &table);
+            tables = tables || table;
+            pointers = pointers || !table;
+            break;
+        }
         case TL_DEF_SPILL:
             pointers = true;
             status = spill_follow(search, jump, bounded_only, targets, &resolved);
@@ -378,42 +462,73 @@ static int jump_follow(struct search *search, const struct jump *jump, bool boun
     return status;
 }
 
-int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only,
-                      struct addr_list *found)
+void tl_tables_forget(struct tl_analysis *analysis)
+{
+    tl_graph_destroy(analysis->jump_graph);
+    analysis->jump_graph = NULL;
+}
+
+// The function's graph as the code is known now. One is kept: jumps come function by function.
+static int graph_get(struct tl_analysis *analysis, uint32_t function, struct graph **out)
+{
+    struct graph *graph = analysis->jump_graph;
+    if (graph == NULL || graph->function != function ||
+        analysis->jump_graph_count != analysis->code_count) {
+        tl_tables_forget(analysis);
+        graph = NULL;
+        int status = tl_graph_create(analysis, function, &graph);
+        if (status == 0)
+            status = tl_graph_link_back(graph);
+        if (status != 0) {
+            tl_graph_destroy(graph);
+            return status;
+        }
+        analysis->jump_graph = graph;
+        analysis->jump_graph_count = analysis->code_count;
+    }
+    *out = graph;
+    return 0;
+}
+
+// Notes what was found about a jump and decodes where it leads.
+static int outcome_take(struct tl_analysis *analysis, struct jump *jump, enum outcome outcome,
+                        struct addr_list *targets)
+{
+    jump->done = true;
+    jump->resolved = outcome == OUTCOME_TABLES;
+    tl_addr_list_sort(targets);
+    jump->first = analysis->jump_targets.count;
+    jump->count = targets->count;
+    if (outcome == OUTCOME_UNPROVED)
+        tl_group_set_unproved(analysis, jump->function);
+    int status = 0;
+    for (size_t i = 0; i < targets->count && status == 0; i++) {
+        tl_set_entered(analysis, targets->item[i]);
+        status = tl_addr_list_push(&analysis->jump_targets, targets->item[i]);
+        if (status == 0 && tl_function_at(analysis, targets->item[i]) == jump->function)
+            status = tl_code_flood(analysis, targets->item[i], true);
+    }
+    return status;
+}
+
+int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only)
 {
     struct search search = {.analysis = analysis};
     enum outcome outcome = OUTCOME_UNPROVED;
     struct addr_list targets = {0};
-    int status = 0;
-    if (jump->function == FUNCTION_NONE) {
-        jump->done = true; // code that no function owns never gets a window
+    // Code that no function owns never gets a window.
+    if (jump->function == FUNCTION_NONE || quick_pointer(analysis, jump->addr)) {
+        jump->done = true;
         return 0;
     }
-    status = tl_graph_create(analysis, jump->function, &search.graph);
-    if (status == 0)
-        status = tl_graph_link_back(search.graph);
-    if (status == 0)
-        search.seen = calloc((size_t)search.graph->count + 1, sizeof(*search.seen));
-    if (status == 0 && search.seen == NULL)
-        status = TL_E_NOMEM;
-    if (status == 0)
-        status = jump_follow(&search, jump, bounded_only, &targets, &outcome);
+    int status = graph_get(analysis, jump->function, &search.graph);
     if (status == 0) {
-        jump->done = true;
-        jump->resolved = outcome == OUTCOME_TABLES;
-        tl_addr_list_sort(&targets);
-        jump->first = analysis->jump_targets.count;
-        jump->count = targets.count;
-        if (outcome == OUTCOME_UNPROVED)
-            tl_group_set_unproved(analysis, jump->function);
+        search.seen = calloc((size_t)search.graph->count + 1, sizeof(*search.seen));
+        status = search.seen == NULL ? TL_E_NOMEM
+                                     : jump_follow(&search, jump, bounded_only, &targets, &outcome);
     }
-    for (size_t i = 0; i < targets.count && status == 0; i++) {
-        tl_set_entered(analysis, targets.item[i]);
-        status = tl_addr_list_push(&analysis->jump_targets, targets.item[i]);
-        if (status == 0 && tl_function_at(analysis, targets.item[i]) == jump->function)
-            status = tl_addr_list_push(found, targets.item[i]);
-    }
-    tl_graph_destroy(search.graph);
+    if (status == 0)
+        status = outcome_take(analysis, jump, outcome, &targets);
     free(search.seen);
     tl_addr_list_deinit(&search.work);
     tl_addr_list_deinit(&targets);

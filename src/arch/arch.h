@@ -14,7 +14,8 @@ enum tl_definition_kind {
     TL_DEF_EITHER,  // its old value or register a
     TL_DEF_SUM,     // register a + register b
     TL_DEF_ADDR,    // the constant `value`
-    TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, returned, decoded
+    TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, returned, decoded. size not 0:
+                    // loaded from register a (if not NONE) + value + a scaled register
     TL_DEF_SPILL,   // a whole pointer from the stack, where the function itself may have put it
     TL_DEF_OFFSET,  // a load of `size` bytes, widened: from registers a and b (if not NONE) + value,
                     // or a and a scaled register `index`
@@ -24,7 +25,7 @@ enum tl_definition_kind {
 struct tl_definition {
     uint8_t kind;
     uint8_t a, b, index; // registers, or TL_DEF_REG_NONE
-    uint8_t size; // TL_DEF_OFFSET: bytes in memory
+    uint8_t size; // bytes in memory
     bool is_signed; // TL_DEF_OFFSET: widened by sign
     tl_addr value;
 };

@@ -16,11 +16,18 @@ static bool is_reg(const ZydisDecodedOperand *operand)
            tl_x86_64_reg_number(operand->reg.value) != REG_NONE;
 }
 
-// A pointer loaded by rsp or rbp is the function's own, as far as anybody knows.
-static uint8_t pointer_kind(const ZydisDecodedOperand *memory)
+// A pointer loaded by rsp or rbp is the function's own, as far as anybody knows. One loaded with a
+// scaled index comes from a table.
+static void describe_pointer(const ZydisDecodedOperand *memory, struct tl_definition *out)
 {
     unsigned base = tl_x86_64_reg_number(memory->mem.base);
-    return base == REG_RSP || base == REG_RBP ? TL_DEF_SPILL : TL_DEF_POINTER;
+    bool stack = base == REG_RSP || base == REG_RBP;
+    out->kind = stack ? TL_DEF_SPILL : TL_DEF_POINTER;
+    if (stack || memory->mem.scale != 8 || memory->mem.index == ZYDIS_REGISTER_NONE)
+        return;
+    out->a = base == REG_NONE ? TL_DEF_REG_NONE : (uint8_t)base;
+    out->size = 8;
+    out->value = (uint64_t)memory->mem.disp.value;
 }
 
 // The memory operand of a load as a place: register a + index + value.
@@ -56,7 +63,7 @@ static void define_move(const ZydisDecodedInstruction *zydis, const ZydisDecoded
         return;
     case ZYDIS_OPERAND_TYPE_MEMORY:
         if (source->size == 64)
-            out->kind = pointer_kind(source);
+            describe_pointer(source, out);
         else
             describe_load(zydis, source, addr, out);
         return;
@@ -145,7 +152,7 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
         return;
     if (reg == TL_DEF_REG_NONE) {
         if (operands[0].type == ZYDIS_OPERAND_TYPE_MEMORY && operands[0].size == 64)
-            out->kind = pointer_kind(&operands[0]);
+            describe_pointer(&operands[0], out);
         else if (is_reg(&operands[0])) {
             out->kind = TL_DEF_COPY;
             out->a = reg_or_none(operands[0].reg.value);
@@ -165,11 +172,14 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
         tl_x86_64_reg_number(operands[0].reg.value) == reg) {
         // What is loaded from memory is a pointer, which adds nothing to the old value; from the
         // stack it may be anything, and stays TL_DEF_OTHER.
+        struct tl_definition loaded = *out;
         out->a = is_reg(&operands[1]) ? reg_or_none(operands[1].reg.value) : TL_DEF_REG_NONE;
-        if (out->a != TL_DEF_REG_NONE)
+        if (out->a != TL_DEF_REG_NONE) {
             out->kind = TL_DEF_EITHER;
-        else if (pointer_kind(&operands[1]) == TL_DEF_POINTER)
-            out->kind = TL_DEF_KEEP;
+        } else {
+            describe_pointer(&operands[1], &loaded);
+            out->kind = loaded.kind == TL_DEF_POINTER ? TL_DEF_KEEP : TL_DEF_OTHER;
+        }
         return;
     }
     bool writes = false;
