@@ -112,6 +112,8 @@ void tl_release_all(struct tl_target *target);
 // ---- inject.c
 int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag);
 void tl_stub_restore(struct tl_target *target);
+// Wipes stubs that dead controllers left, while all tasks are stopped. writer is one of them.
+void tl_stub_sweep(struct tl_target *target, pid_t writer);
 
 // ---- memory.c
 int tl_memory_write(struct tl_target *target, pid_t tid, tl_addr addr, const void *buf, size_t size,

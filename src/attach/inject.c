@@ -77,19 +77,61 @@ static size_t elf_end(const uint8_t *bytes, size_t size)
     return sections > end ? sections : end;
 }
 
-static tl_addr place_in_vdso(struct tl_target *target, const struct tl_map *map)
+// The vDSO's bytes. *end is where its own end. NULL: none, or it looks strange. Caller frees.
+static uint8_t *vdso_read(struct tl_target *target, tl_addr addr, size_t *size, size_t *end)
 {
-    size_t size = (size_t)(map->end - map->start);
-    uint8_t *bytes = size <= VDSO_SIZE_MAX ? malloc(size) : NULL;
-    tl_addr addr = 0;
-    if (bytes && tl_target_read(target, map->start, bytes, size, NULL) == 0) {
-        size_t end = elf_end(bytes, size);
-        size_t at = end < size ? free_run(bytes, end, size) : size;
-        if (at < size)
-            addr = map->start + at;
+    struct tl_maps maps;
+    uint8_t *bytes = NULL;
+    if (tl_maps_read(target->pid, &maps, NULL) != 0)
+        return NULL;
+    const struct tl_map *map = tl_maps_at(&maps, addr);
+    if (map && strcmp(map->path, "[vdso]") == 0 && map->end - map->start <= VDSO_SIZE_MAX) {
+        *size = (size_t)(map->end - map->start);
+        bytes = malloc(*size);
+    }
+    tl_maps_deinit(&maps);
+    if (bytes && tl_target_read(target, addr, bytes, *size, NULL) == 0) {
+        *end = elf_end(bytes, *size);
+        return bytes;
     }
     free(bytes);
-    return addr;
+    return NULL;
+}
+
+static tl_addr place_in_vdso(struct tl_target *target)
+{
+    tl_addr vdso = tl_proc_auxv(target->pid, AT_SYSINFO_EHDR);
+    size_t size = 0, end = 0;
+    uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
+    size_t at = bytes && end < size ? free_run(bytes, end, size) : size;
+    free(bytes);
+    return at < size ? vdso + at : 0;
+}
+
+static bool any_pc_in(const struct tl_target *target, tl_addr start, size_t size)
+{
+    for (size_t i = 0; i < target->task_count; i++) {
+        const struct tl_task *task = target->task[i];
+        tl_addr pc = task->has_regs ? tl_regs_pc(&task->regs) : task->pc;
+        if (pc - start < size)
+            return true;
+    }
+    return false;
+}
+
+void tl_stub_sweep(struct tl_target *target, pid_t writer)
+{
+    static const uint8_t zeros[TL_STUB_SIZE_MAX];
+    tl_addr vdso = tl_proc_auxv(target->pid, AT_SYSINFO_EHDR);
+    size_t size = 0, end = 0;
+    uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
+    end = (end + STUB_ALIGN - 1) & ~(size_t)(STUB_ALIGN - 1);
+    for (size_t at = end; bytes && at + TL_STUB_SIZE_MAX <= size; at += STUB_ALIGN) {
+        size_t stub = tl_stub_match(bytes + at, size - at);
+        if (stub && vdso + at != target->stub.addr && !any_pc_in(target, vdso + at, stub))
+            (void)tl_memory_write(target, writer, vdso + at, zeros, stub, NULL, NULL);
+    }
+    free(bytes);
 }
 
 // Where the bytes of an executable segment end in its mapping, by the file's own headers; 0:
@@ -136,14 +178,14 @@ static tl_addr place_in_slack(struct tl_target *target, const struct tl_map *map
 static int stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
 {
     struct tl_maps maps;
-    tl_addr addr = 0;
+    tl_addr addr = place_in_vdso(target);
+    if (addr) {
+        *out = addr;
+        return 0;
+    }
     int error = tl_maps_read(target->pid, &maps, diag);
     if (error)
         return error;
-    for (size_t i = 0; i < maps.count && !addr; i++) {
-        if (strcmp(maps.map[i].path, "[vdso]") == 0)
-            addr = place_in_vdso(target, &maps.map[i]);
-    }
     for (size_t i = 0; i < maps.count && !addr; i++) {
         const struct tl_map *map = &maps.map[i];
         if (map->inode && map->prot == (TL_PROT_READ | TL_PROT_EXEC) &&

@@ -1,5 +1,5 @@
 // What attach needs of an instruction set: a stopped thread's registers, and the code of the boot
-// stub. Internal to attach; implemented in src/arch/<isa>/registers.c.
+// stub. Internal to attach; implemented in src/arch/<isa>/thread.c.
 //
 //   stub      syscall            the call that the controller wants
 //             movabs ...         the way home: every register that the call or the kernel changed

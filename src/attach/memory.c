@@ -60,26 +60,14 @@ int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t siz
                        (unsigned long long)addr);
 }
 
-bool tl_target_page_is_files(struct tl_target *target, tl_addr page)
+bool tl_target_page_equals(struct tl_target *target, const struct tl_map *map, int fd,
+                           tl_addr page)
 {
     uint8_t here[TL_PAGE_SIZE], there[TL_PAGE_SIZE] = {0};
-    struct tl_maps maps;
-    bool equal = false;
-    if (tl_maps_read(target->pid, &maps, NULL) != 0)
-        return false;
-    const struct tl_map *map = tl_maps_at(&maps, page);
-    int fd = -1;
-    if (map && !(map->prot & (TL_PROT_WRITE | TL_PROT_SHARED)))
-        fd = tl_proc_open_mapped(target->pid, map, NULL);
-    if (fd >= 0) {
-        off_t off = (off_t)(map->file_off + (page - map->start));
-        ssize_t got = pread(fd, there, sizeof there, off); // short at the file's end: zeros follow
-        equal = got > 0 && tl_target_read(target, page, here, sizeof here, NULL) == 0 &&
-                memcmp(here, there, sizeof here) == 0;
-        close(fd);
-    }
-    tl_maps_deinit(&maps);
-    return equal;
+    off_t off = (off_t)(map->file_off + (page - map->start));
+    ssize_t got = pread(fd, there, sizeof there, off); // short at the file's end: zeros follow
+    return got > 0 && tl_target_read(target, page, here, sizeof here, NULL) == 0 &&
+           memcmp(here, there, sizeof here) == 0;
 }
 
 // ---- writing ------------------------------------------------------------------------------------

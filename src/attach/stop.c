@@ -280,11 +280,18 @@ static int stop_run(void *opaque)
     struct stop_job *job = opaque;
     struct tl_target *target = job->target;
     int error = stop_passes(target, job->diag);
-    if (error)
+    if (error) {
         tl_release_all(target);
-    else
-        target->hold = TL_HOLD_ALL;
-    return error;
+        return error;
+    }
+    target->hold = TL_HOLD_ALL;
+    for (size_t i = 0; i < target->task_count; i++) {
+        if (target->task[i]->state == TL_TASK_STOPPED) {
+            tl_stub_sweep(target, target->task[i]->tid);
+            break;
+        }
+    }
+    return 0;
 }
 
 int tl_target_stop(struct tl_target *target, struct tl_diag *diag)
@@ -315,6 +322,24 @@ void tl_target_resume(struct tl_target *target)
         return;
     (void)tl_worker_call(target, resume_run, target, NULL);
     tl_worker_end(target);
+}
+
+static int resume_others_run(void *opaque)
+{
+    struct tl_target *target = opaque;
+    for (size_t i = 0; i < target->task_count; i++) {
+        if (target->task[i]->tid != target->borrowed)
+            tl_task_release(target, target->task[i]);
+    }
+    tl_tasks_sweep(target);
+    target->hold = TL_HOLD_BORROWED;
+    return 0;
+}
+
+void tl_target_resume_others(struct tl_target *target)
+{
+    if (target->hold == TL_HOLD_ALL && target->borrowed)
+        (void)tl_worker_call(target, resume_others_run, target, NULL);
 }
 
 // ---- views --------------------------------------------------------------------------------------

@@ -224,11 +224,22 @@ static int launch_settle(struct tl_target *target, const char *name, struct tl_d
 static int entry_page_return(struct tl_target *target, struct tl_diag *diag)
 {
     int64_t result;
+    struct tl_maps maps;
     tl_addr page = tl_page_down(tl_proc_auxv(target->pid, AT_ENTRY));
-    if (!tl_target_page_is_files(target, page))
-        return 0;
-    const uint64_t args[6] = {page, TL_PAGE_SIZE, MADV_DONTNEED};
-    return tl_target_syscall(target, SYS_madvise, args, &result, diag);
+    int error = tl_maps_read(target->pid, &maps, diag);
+    if (error)
+        return error;
+    const struct tl_map *map = tl_maps_at(&maps, page);
+    bool plain = map && !(map->prot & (TL_PROT_WRITE | TL_PROT_SHARED));
+    int fd = plain ? tl_proc_open_mapped(target->pid, map, NULL) : -1;
+    if (fd >= 0 && tl_target_page_equals(target, map, fd, page)) {
+        const uint64_t args[6] = {page, TL_PAGE_SIZE, MADV_DONTNEED};
+        error = tl_target_syscall(target, SYS_madvise, args, &result, diag);
+    }
+    if (fd >= 0)
+        close(fd);
+    tl_maps_deinit(&maps);
+    return error;
 }
 
 static int launch_hold(struct tl_target *target, struct tl_diag *diag)

@@ -43,6 +43,8 @@ int tl_target_stop(struct tl_target *target, struct tl_diag *diag);
 // Lets all go. System calls that ended in EINTR only because of the stop are issued again. Group stop
 // (SIGSTOP) is kept, signals that arrived meanwhile are delivered in order.
 void tl_target_resume(struct tl_target *target);
+// Lets all go but the borrowed thread.
+void tl_target_resume_others(struct tl_target *target);
 
 // Runs one system call in the borrowed thread, through a way home that finishes by itself if the
 // controller dies. *result is what the kernel returned (negative errno on failure). 0 or TL_E_*.
@@ -56,9 +58,9 @@ int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t siz
 int tl_target_write(struct tl_target *target, tl_addr addr, const void *buf, size_t size,
                     size_t *written, struct tl_diag *diag);
 
-// Whether a page of a private, read-only file mapping holds just what the file holds, so that it may be
-// given back (madvise DONTNEED).
-bool tl_target_page_is_files(struct tl_target *target, tl_addr page);
+// Whether a page of the mapping holds just what its file (fd) holds. If the mapping is private and
+// read-only, such a page may be given back (madvise DONTNEED).
+bool tl_target_page_equals(struct tl_target *target, const struct tl_map *map, int fd, tl_addr page);
 
 // Threads of a stopped target.
 struct tl_thread_view {

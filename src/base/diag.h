@@ -16,6 +16,7 @@ enum tl_error {
     TL_E_NOMEM = -9,
     TL_E_UNSUPPORTED = -10, // this kind of target is not supported
     TL_E_REACH = -11, // no free memory within a branch's reach
+    TL_E_AGAIN = -12, // the target changed meanwhile: ask for the facts and plan again
 };
 
 #define TL_DIAG_SIZE 512

@@ -1,0 +1,559 @@
+// After the plan: pools and detours, the undo log, then the text of the stopped target.
+//
+// Order: map, write detours and log, mark the header, stop all, move threads, write text, let go.
+// The text changes only after the log is complete in the target, and only where nobody stands in
+// the way. Invariant: a site is written whole - window, island, loopers - or not at all.
+#include "patch/install.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+// Everything one commit works with.
+struct commit {
+    struct tl_install *install;
+    const struct tl_commit_input *input;
+    struct tl_install_result *results;
+    struct tl_diag *diag;
+    bool interior; // some window has one
+};
+
+static bool plan_written(const struct commit *commit, size_t plan)
+{
+    return commit->results[plan].refusal == TL_REFUSE_NONE;
+}
+
+static void plan_skip(struct commit *commit, size_t plan, enum tl_refusal refusal)
+{
+    if (commit->results[plan].refusal == TL_REFUSE_NONE)
+        commit->results[plan].refusal = refusal;
+}
+
+// ---- what will be written
+// -------------------------------------------------------------------------
+
+static int write_compare(const void *a, const void *b)
+{
+    const struct tl_write *left = a, *right = b;
+    return (left->patch.addr > right->patch.addr) - (left->patch.addr < right->patch.addr);
+}
+
+static size_t patches_count(const struct tl_commit_input *input)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < input->plan_count; i++)
+        count += input->plan[i]->rung == TL_RUNG_JUMP ? input->plan[i]->patch_count : 0;
+    return count;
+}
+
+// Collects the patches, with the file that each is in.
+static int writes_collect(struct commit *commit)
+{
+    const struct tl_commit_input *input = commit->input;
+    struct tl_install *install = commit->install;
+    struct tl_maps maps;
+    size_t count = patches_count(input), n = 0;
+    int error = tl_maps_read(tl_target_pid(install->target), &maps, commit->diag);
+    if (error)
+        return error;
+    struct tl_write *write = count <= TL_LOG_PATCHES_MAX ? calloc(count + 1, sizeof *write) : NULL;
+    if (!write) {
+        tl_maps_deinit(&maps);
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "no room for %zu patches", count);
+    }
+    for (size_t i = 0; i < input->plan_count; i++) {
+        const struct tl_plan *plan = input->plan[i];
+        commit->results[i].refusal = plan->rung == TL_RUNG_JUMP ? TL_REFUSE_NONE : plan->refusal;
+        if (plan->rung != TL_RUNG_JUMP)
+            continue;
+        commit->interior |= plan->interior;
+        for (size_t k = 0; k < plan->patch_count; k++) {
+            const struct tl_map *map = tl_maps_at(&maps, plan->patch[k].addr);
+            write[n] = (struct tl_write){.patch = plan->patch[k], .plan = i};
+            if (map) {
+                write[n].inode = map->inode;
+                write[n].dev_major = map->dev_major;
+                write[n].dev_minor = map->dev_minor;
+                write[n].file_off = map->file_off + (plan->patch[k].addr - map->start);
+            }
+            n++;
+        }
+    }
+    tl_maps_deinit(&maps);
+    qsort(write, n, sizeof *write, write_compare);
+    install->writes = (struct tl_writes){write, n};
+    return 0;
+}
+
+// ---- pools and log
+// --------------------------------------------------------------------------------
+
+static uint64_t range_size(struct tl_range range)
+{
+    return range.end - range.start;
+}
+
+// The log region: undo log, then the table of mappings.
+static uint64_t log_size(const struct commit *commit)
+{
+    return tl_page_up(commit->install->writes.count * sizeof(struct tl_log_patch) +
+                      (commit->input->mapping_count + 1) * sizeof(struct tl_range));
+}
+
+static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_addr log_addr)
+{
+    struct tl_install *install = commit->install;
+    const struct tl_writes *writes = &install->writes;
+    size_t log_bytes = writes->count * sizeof(struct tl_log_patch);
+    struct tl_log_patch *log = calloc(writes->count ? writes->count : 1, sizeof *log);
+    if (!log)
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < writes->count; i++) {
+        const struct tl_write *write = &writes->write[i];
+        log[i] = (struct tl_log_patch){.addr = write->patch.addr,
+                                       .inode = write->inode,
+                                       .file_off = write->file_off,
+                                       .dev_major = write->dev_major,
+                                       .dev_minor = write->dev_minor,
+                                       .size = write->patch.size};
+        memcpy(log[i].before, write->patch.before, write->patch.size);
+        memcpy(log[i].after, write->patch.after, write->patch.size);
+    }
+    int error = tl_memfd_write(memfd, log, log_bytes, 0, commit->diag);
+    free(log);
+    if (!error)
+        error = tl_memfd_write(memfd, commit->input->mapping,
+                               commit->input->mapping_count * sizeof(struct tl_range), log_bytes,
+                               commit->diag);
+    install->header.log_addr = log_addr;
+    install->header.log_count = (uint32_t)writes->count;
+    install->header.pool_addr = log_addr + log_bytes;
+    install->header.pool_count = (uint32_t)commit->input->mapping_count;
+    return error;
+}
+
+// Index of the mapping that holds addr, or mapping_count.
+static size_t mapping_find(const struct tl_commit_input *input, tl_addr addr)
+{
+    size_t low = 0, high = input->mapping_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (addr < input->mapping[middle].start)
+            high = middle;
+        else if (addr >= input->mapping[middle].end)
+            low = middle + 1;
+        else
+            return middle;
+    }
+    return input->mapping_count;
+}
+
+static int detours_write(struct commit *commit, const struct tl_memfd *memfd, const uint64_t *offs)
+{
+    const struct tl_commit_input *input = commit->input;
+    for (size_t i = 0; i < input->detour_count; i++) {
+        const struct tl_plan_detour *detour = &input->detour[i];
+        size_t m = mapping_find(input, detour->addr);
+        if (m == input->mapping_count ||
+            detour->detour->size > input->mapping[m].end - detour->addr)
+            return tl_diag_set(commit->diag, TL_E_USAGE, "detour at 0x%llx lies in no mapping",
+                               (unsigned long long)detour->addr);
+        int error =
+            tl_memfd_write(memfd, detour->detour->bytes, detour->detour->size,
+                           offs[m] + (detour->addr - input->mapping[m].start), commit->diag);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+// Sites whose detours, or those of their loopers, lie in a mapping that could not be had.
+static void mapping_lost(struct commit *commit, size_t mapping, enum tl_refusal refusal)
+{
+    const struct tl_commit_input *input = commit->input;
+    for (size_t i = 0; i < input->detour_count; i++) {
+        const struct tl_plan_detour *detour = &input->detour[i];
+        if (mapping_find(input, detour->addr) != mapping)
+            continue;
+        for (size_t p = 0; p < input->plan_count; p++) {
+            const struct tl_plan *plan = input->plan[p];
+            bool hit = plan->addr == detour->site;
+            for (size_t k = 0; k < plan->patch_count; k++)
+                hit |= plan->patch[k].addr == detour->site;
+            if (hit && plan->rung == TL_RUNG_JUMP)
+                plan_skip(commit, p, refusal);
+        }
+    }
+}
+
+static int mappings_map(struct commit *commit, const struct tl_memfd *memfd, const uint64_t *offs,
+                        tl_addr log_addr)
+{
+    struct tl_install *install = commit->install;
+    const struct tl_commit_input *input = commit->input;
+    struct tl_target *target = install->target;
+    install->mapped = calloc(input->mapping_count + 1, sizeof *install->mapped);
+    if (!install->mapped)
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
+    int error = tl_region_map(target, log_addr, log_size(commit), PROT_READ, MAP_PRIVATE,
+                              memfd->remote, 0, commit->diag);
+    if (error)
+        return error;
+    install->mapped[install->mapped_count++] =
+        (struct tl_range){log_addr, log_addr + log_size(commit)};
+    for (size_t i = 0; i < input->mapping_count; i++) {
+        struct tl_range range = input->mapping[i];
+        error = tl_region_map(target, range.start, range_size(range), PROT_READ | PROT_EXEC,
+                              MAP_PRIVATE, memfd->remote, offs[i], commit->diag);
+        if (error == TL_E_AGAIN)
+            mapping_lost(commit, i, TL_REFUSE_NO_REACH);
+        else if (error)
+            return error;
+        else
+            install->mapped[install->mapped_count++] = range;
+    }
+    return 0;
+}
+
+static void mappings_unmap(struct tl_install *install)
+{
+    for (size_t i = 0; i < install->mapped_count; i++)
+        (void)tl_region_unmap(install->target, install->mapped[i].start,
+                              range_size(install->mapped[i]), NULL);
+    install->mapped_count = 0;
+}
+
+static int log_place(struct commit *commit, tl_addr *out)
+{
+    struct tl_range *used;
+    size_t count, map_count, extra = commit->input->mapping_count;
+    int error = tl_region_used(commit->install->target, &used, &count, &map_count, commit->diag);
+    if (error)
+        return error;
+    struct tl_range *all = realloc(used, (count + extra + 1) * sizeof *all);
+    if (!all) {
+        free(used);
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
+    }
+    // The mappings of the plan are not there yet. Both lists are sorted: merge from the back.
+    size_t i = count, k = extra;
+    for (size_t n = count + extra; n-- > 0;) {
+        if (k && (!i || commit->input->mapping[k - 1].start > all[i - 1].start))
+            all[n] = commit->input->mapping[--k];
+        else
+            all[n] = all[--i];
+    }
+    *out = tl_region_place(all, count + extra, log_size(commit));
+    free(all);
+    if (!*out)
+        return tl_diag_set(commit->diag, TL_E_REACH, "no free address range for the undo log");
+    return 0;
+}
+
+static int pools_make(struct commit *commit)
+{
+    const struct tl_commit_input *input = commit->input;
+    struct tl_install *install = commit->install;
+    struct tl_memfd memfd;
+    tl_addr log_addr = 0;
+    uint64_t off = log_size(commit);
+    uint64_t *offs = calloc(input->mapping_count + 1, sizeof *offs);
+    if (!offs)
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < input->mapping_count; i++) {
+        offs[i] = off;
+        off += range_size(input->mapping[i]);
+    }
+    install->times.pages_private = (size_t)(off / TL_PAGE_SIZE);
+    int error = log_place(commit, &log_addr);
+    if (!error)
+        error = tl_memfd_create(install->target, install->header.control_addr + TL_SCRATCH_OFF,
+                                TL_CODE_NAME, true, off, &memfd, commit->diag);
+    if (!error) {
+        error = log_write(commit, &memfd, log_addr);
+        if (!error)
+            error = detours_write(commit, &memfd, offs);
+        if (!error)
+            error = mappings_map(commit, &memfd, offs, log_addr);
+        tl_memfd_close(install->target, &memfd);
+        if (error)
+            mappings_unmap(install);
+    }
+    free(offs);
+    return error;
+}
+
+static int header_write(struct tl_install *install, uint32_t state, struct tl_diag *diag)
+{
+    install->header.state = state;
+    return tl_target_write(install->target, install->code_addr, &install->header,
+                           sizeof install->header, NULL, diag);
+}
+
+// ---- under the stop
+// -------------------------------------------------------------------------------
+
+static void texts_check(struct commit *commit, const struct tl_text_view *text)
+{
+    for (size_t i = 0; i < commit->install->writes.count; i++) {
+        const struct tl_write *write = &commit->install->writes.write[i];
+        enum tl_refusal refusal = tl_text_check(text, write);
+        if (refusal != TL_REFUSE_NONE)
+            plan_skip(commit, write->plan, refusal);
+    }
+}
+
+// Windows with an interior, sorted by address, for look-ups of pcs and stack words.
+struct window_entry {
+    const struct tl_plan *plan;
+    size_t index;
+};
+
+static int window_compare(const void *a, const void *b)
+{
+    const struct window_entry *left = a, *right = b;
+    return (left->plan->addr > right->plan->addr) - (left->plan->addr < right->plan->addr);
+}
+
+struct window_list {
+    struct window_entry *entry;
+    size_t count;
+    struct commit *commit;
+};
+
+static int windows_list(struct commit *commit, struct window_list *out)
+{
+    const struct tl_commit_input *input = commit->input;
+    struct window_list list = {calloc(input->plan_count + 1, sizeof *list.entry), 0, commit};
+    if (!list.entry)
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < input->plan_count; i++) {
+        if (input->plan[i]->rung == TL_RUNG_JUMP && input->plan[i]->interior)
+            list.entry[list.count++] = (struct window_entry){input->plan[i], i};
+    }
+    qsort(list.entry, list.count, sizeof *list.entry, window_compare);
+    *out = list;
+    return 0;
+}
+
+// The window that addr lies strictly inside of. NULL: none.
+static const struct window_entry *window_find(const struct window_list *list, tl_addr addr)
+{
+    size_t low = 0, high = list->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct tl_plan *plan = list->entry[middle].plan;
+        if (addr <= plan->addr)
+            high = middle;
+        else if (addr >= plan->addr + plan->window_size)
+            low = middle + 1;
+        else
+            return &list->entry[middle];
+    }
+    return NULL;
+}
+
+static void stack_word(uint64_t word, void *opaque)
+{
+    const struct window_list *list = opaque;
+    const struct window_entry *entry;
+    if (word <= list->entry[0].plan->addr ||
+        word >= list->entry[list->count - 1].plan->addr +
+                    list->entry[list->count - 1].plan->window_size)
+        return;
+    entry = window_find(list, word);
+    if (entry)
+        plan_skip(list->commit, entry->index, TL_REFUSE_STACK_WORD);
+}
+
+static const struct tl_boundary *boundary_find(const struct tl_plan *plan, tl_addr pc)
+{
+    for (size_t i = 0; plan->detour && i < plan->detour->boundary_count; i++) {
+        if (plan->addr + plan->detour->boundary[i].insn_off == pc)
+            return &plan->detour->boundary[i];
+    }
+    return NULL;
+}
+
+static void thread_look(struct commit *commit, struct window_list *list, size_t index)
+{
+    struct tl_thread_view view;
+    struct tl_target *target = commit->install->target;
+    if (tl_target_thread_view(target, index, &view) != 0)
+        return;
+    const struct window_entry *entry = window_find(list, view.pc);
+    if (entry && (view.in_kernel || !boundary_find(entry->plan, view.pc)))
+        plan_skip(commit, entry->index, TL_REFUSE_STACK_WORD);
+    if (!tl_stack_words(target, &view, stack_word, list)) {
+        for (size_t i = 0; i < list->count; i++)
+            plan_skip(commit, list->entry[i].index, TL_REFUSE_STACK_WORD);
+    }
+}
+
+// Moves the pc of a thread that stands inside a window to the same instruction's copy in the
+// detour.
+static int thread_move(struct commit *commit, const struct window_list *list, size_t index)
+{
+    struct tl_thread_view view;
+    struct tl_target *target = commit->install->target;
+    if (tl_target_thread_view(target, index, &view) != 0 || view.in_kernel)
+        return 0;
+    const struct window_entry *entry = window_find(list, view.pc);
+    if (!entry || !plan_written(commit, entry->index))
+        return 0;
+    const struct tl_boundary *boundary = boundary_find(entry->plan, view.pc);
+    return tl_target_thread_set_pc(target, index, entry->plan->detour_addr + boundary->off,
+                                   commit->diag);
+}
+
+static int threads_clear(struct commit *commit)
+{
+    struct window_list list;
+    size_t count = tl_target_thread_count(commit->install->target);
+    if (!commit->interior)
+        return 0;
+    int error = windows_list(commit, &list);
+    if (error)
+        return error;
+    for (size_t i = 0; i < count && list.count; i++)
+        thread_look(commit, &list, i);
+    for (size_t i = 0; i < count && list.count && !error; i++)
+        error = thread_move(commit, &list, i);
+    free(list.entry);
+    return error;
+}
+
+// The detours read the thread pointer in a way that was sound for one thread; now all can be asked.
+static int thread_pointer_check(struct commit *commit)
+{
+    struct tl_install *install = commit->install;
+    uint64_t way = tl_region_thread_pointer(install->target);
+    if (install->thread_pointer == TL_TP_SHARED || way == install->thread_pointer)
+        return 0;
+    install->thread_pointer = way;
+    const uint64_t word = way;
+    int error = tl_target_write(
+        install->target, install->header.control_addr + offsetof(struct tl_control, thread_pointer),
+        &word, sizeof word, NULL, commit->diag);
+    if (error)
+        return error;
+    return tl_diag_set(commit->diag, TL_E_AGAIN,
+                       "pid %d: some threads have no thread pointer of their own: plan again",
+                       (int)tl_target_pid(install->target));
+}
+
+static int text_change(struct commit *commit)
+{
+    struct tl_install *install = commit->install;
+    struct tl_text_view text;
+    int error = tl_text_load(install->target, &install->writes, &text, commit->diag);
+    if (error)
+        return error;
+    texts_check(commit, &text);
+    error = threads_clear(commit);
+    for (size_t i = 0; i < install->writes.count; i++) {
+        struct tl_write *write = &install->writes.write[i];
+        write->state = plan_written(commit, write->plan) ? TL_WRITE_PLANNED : TL_WRITE_SKIPPED;
+    }
+    if (!error)
+        error = tl_text_write(install->target, &text, &install->writes, commit->diag);
+    tl_text_deinit(&text);
+    return error;
+}
+
+// ---- commit
+// ---------------------------------------------------------------------------------------
+
+static int commit_stopped(struct commit *commit)
+{
+    struct tl_install *install = commit->install;
+    int error = thread_pointer_check(commit);
+    if (!error)
+        error = text_change(commit);
+    if (error) {
+        (void)header_write(install, TL_CODE_IDLE, NULL);
+        mappings_unmap(install);
+    } else {
+        install->committed = true;
+    }
+    return error;
+}
+
+static int commit_held(struct commit *commit)
+{
+    struct tl_install *install = commit->install;
+    uint64_t needed = 0;
+    for (size_t i = 0; i < commit->input->mapping_count; i++)
+        needed += range_size(commit->input->mapping[i]);
+    int error = writes_collect(commit);
+    if (!error) // each written text page is copied as well
+        error = tl_target_headroom(install->target,
+                                   needed + log_size(commit) + install->writes.count * UINT64_C(64),
+                                   commit->diag);
+    if (!error)
+        error = pools_make(commit);
+    if (error)
+        return error;
+    error = header_write(install, TL_CODE_PREPARED, commit->diag);
+    if (error) {
+        mappings_unmap(install);
+        return error;
+    }
+    uint64_t start = tl_now_ns();
+    install->times.borrowed_ms += (double)(start - install->borrowed_since_ns) / 1e6;
+    install->stopped_since_ns = start;
+    error = tl_target_stop(install->target, commit->diag); // on failure all are let go
+    return error ? error : commit_stopped(commit);
+}
+
+static int commit_run(void *opaque)
+{
+    struct commit *commit = opaque;
+    struct tl_install *install = commit->install;
+    struct tl_target *target = install->target;
+    bool held = tl_target_thread_count(target) != 0;
+    install->borrowed_since_ns = tl_now_ns();
+    install->stopped_since_ns = 0;
+    int error = tl_target_borrow(target, commit->diag);
+    if (!error)
+        error = commit_held(commit);
+    if (!error || !held)
+        tl_target_resume(target);
+    if (install->stopped_since_ns)
+        install->times.stopped_ms = (double)(tl_now_ns() - install->stopped_since_ns) / 1e6;
+    if (error) {
+        free(install->writes.write);
+        free(install->mapped);
+        install->writes = (struct tl_writes){0};
+        install->mapped = NULL;
+        install->mapped_count = 0;
+    }
+    return error;
+}
+
+int tl_install_commit_input(struct tl_install *install, const struct tl_commit_input *input,
+                            struct tl_install_result *results, struct tl_diag *diag)
+{
+    struct commit commit = {install, input, results, diag, false};
+    if (install->committed)
+        return tl_diag_set(diag, TL_E_USAGE, "committed already");
+    return tl_target_run(install->target, commit_run, &commit, diag);
+}
+
+int tl_install_commit(struct tl_install *install, struct tl_space *space,
+                      const struct tl_plan_set *plans, size_t plan_count,
+                      struct tl_install_result *results, struct tl_diag *diag)
+{
+    struct tl_commit_input input = {.plan_count = plan_count};
+    const struct tl_plan **plan = calloc(plan_count + 1, sizeof *plan);
+    if (!plan)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < plan_count; i++)
+        plan[i] = tl_plan_get(plans, i);
+    input.plan = plan;
+    input.mapping_count = tl_space_mappings(space, &input.mapping);
+    input.detour_count = tl_plan_detours(plans, &input.detour);
+    int error = tl_install_commit_input(install, &input, results, diag);
+    free(plan);
+    return error;
+}

@@ -1,0 +1,180 @@
+// While probes are in: has somebody else written there? And the way out.
+//
+// Detach puts back what is ours, gives equal pages back to the file, and leaves detours and
+// counters mapped and idle, since a thread may still stand in them. Invariant: no byte is written
+// where device, inode, offset or our own bytes differ.
+#include "patch/install.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool pick_all(const struct tl_write *write, void *opaque)
+{
+    (void)write;
+    (void)opaque;
+    return true;
+}
+
+// The code header of ours is still where it was: the target has not executed another program.
+static bool still_there(struct tl_install *install)
+{
+    struct tl_code_header header;
+    return tl_target_read(install->target, install->code_addr, &header, sizeof header, NULL) == 0 &&
+           header.magic == TL_CODE_MAGIC &&
+           header.controller_pid == install->header.controller_pid &&
+           header.controller_start == install->header.controller_start &&
+           header.log_addr == install->header.log_addr;
+}
+
+// ---- verify
+// ---------------------------------------------------------------------------------------
+
+struct verify_job {
+    struct tl_install *install;
+    struct tl_install_result *results;
+    struct tl_diag *diag;
+    bool *foreign; // per site: its bytes are not all ours
+    size_t site_count;
+};
+
+static bool pick_foreign(const struct tl_write *write, void *opaque)
+{
+    const struct verify_job *job = opaque;
+    return job->foreign[write->plan];
+}
+
+// Marks the sites that are not as they were written. Returns whether bytes must be put back.
+static bool sites_compare(struct verify_job *job, const struct tl_text_view *text)
+{
+    bool stop = false;
+    for (size_t i = 0; i < job->install->writes.count; i++) {
+        struct tl_write *write = &job->install->writes.write[i];
+        bool gone = false;
+        if (write->state != TL_WRITE_DONE && write->state != TL_WRITE_CLOSED)
+            continue;
+        bool intact = tl_text_intact(text, write, &gone);
+        if (gone) {
+            if (write->state == TL_WRITE_DONE)
+                job->results[write->plan].refusal = TL_REFUSE_UNLOADED;
+            write->state = TL_WRITE_SKIPPED;
+        } else if (write->state == TL_WRITE_CLOSED ? tl_text_has_ours(text, write) : !intact) {
+            job->foreign[write->plan] = true;
+            job->results[write->plan].refusal = TL_REFUSE_CHANGED_BYTES;
+            stop = true;
+        }
+    }
+    return stop;
+}
+
+static int foreign_put_back(void *opaque)
+{
+    struct verify_job *job = opaque;
+    struct tl_install *install = job->install;
+    struct tl_text_view text;
+    int error = tl_target_stop(install->target, job->diag);
+    if (error)
+        return error;
+    error = tl_text_load(install->target, &install->writes, &text, job->diag);
+    if (!error) {
+        int count = tl_text_put_back(install->target, &text, &install->writes, pick_foreign, job,
+                                     job->diag);
+        error = count < 0 ? count : 0;
+        tl_text_deinit(&text);
+    }
+    tl_target_resume(install->target);
+    return error;
+}
+
+int tl_install_verify(struct tl_install *install, struct tl_install_result *results,
+                      struct tl_diag *diag)
+{
+    struct verify_job job = {install, results, diag, NULL, 0};
+    struct tl_text_view text;
+    if (!install->committed || install->detached)
+        return 0;
+    if (!tl_target_alive(install->target))
+        return tl_diag_set(diag, TL_E_GONE, "pid %d: has ended",
+                           (int)tl_target_pid(install->target));
+    if (!still_there(install))
+        return 1;
+    for (size_t i = 0; i < install->writes.count; i++) {
+        if (install->writes.write[i].plan >= job.site_count)
+            job.site_count = install->writes.write[i].plan + 1;
+    }
+    job.foreign = calloc(job.site_count + 1, sizeof *job.foreign);
+    if (!job.foreign)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    int error = tl_text_load(install->target, &install->writes, &text, diag);
+    if (!error) {
+        bool stop = sites_compare(&job, &text);
+        tl_text_deinit(&text);
+        if (stop)
+            error = tl_target_run(install->target, foreign_put_back, &job, diag);
+    }
+    free(job.foreign);
+    return error;
+}
+
+// ---- detach
+// ---------------------------------------------------------------------------------------
+
+struct detach_job {
+    struct tl_install *install;
+    struct tl_diag *diag;
+};
+
+static int detach_stopped(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    struct tl_text_view text;
+    int error = tl_text_load(target, &install->writes, &text, diag);
+    if (error)
+        return error;
+    int count = tl_text_put_back(target, &text, &install->writes, pick_all, NULL, diag);
+    tl_text_deinit(&text);
+    if (count < 0)
+        return count;
+    install->header.state = TL_CODE_IDLE;
+    return tl_target_write(target, install->code_addr, &install->header, sizeof install->header,
+                           NULL, diag);
+}
+
+static int detach_run(void *opaque)
+{
+    struct detach_job *job = opaque;
+    struct tl_install *install = job->install;
+    struct tl_target *target = install->target;
+    // A borrowed thread first: it gives the pages back after the others have gone on.
+    int error = tl_target_borrow(target, job->diag);
+    uint64_t start = tl_now_ns();
+    if (!error)
+        error = tl_target_stop(target, job->diag);
+    if (!error && !still_there(install)) {
+        tl_target_resume(target);
+        return 0;
+    }
+    if (!error)
+        error = detach_stopped(install, job->diag);
+    if (!error)
+        tl_target_resume_others(target);
+    install->times.detach_stopped_ms = (double)(tl_now_ns() - start) / 1e6;
+    if (!error)
+        tl_text_pages_return(target, &install->writes);
+    tl_target_resume(target);
+    return error;
+}
+
+int tl_install_detach(struct tl_install *install, struct tl_diag *diag)
+{
+    struct detach_job job = {install, diag};
+    if (!install->committed || install->detached)
+        return 0;
+    if (!tl_target_alive(install->target) || !still_there(install)) {
+        install->detached = true; // nothing of ours is left
+        return 0;
+    }
+    int error = tl_target_run(install->target, detach_run, &job, diag);
+    if (!error)
+        install->detached = true;
+    return error;
+}

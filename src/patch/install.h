@@ -1,0 +1,140 @@
+// What the files of patch share. Internal.
+//
+//   region.c   memory in the target: memfds, mappings, where they go
+//   prepare.c  before the plan           commit.c   after it
+//   text.c     bytes of the target's text: compare, write, put back, give pages back
+//   detach.c   verify, detach            leftover.c what earlier controllers left
+#ifndef TL_PATCH_INSTALL_H
+#define TL_PATCH_INSTALL_H
+
+#include "patch/patch.h"
+
+#define TL_CODE_NAME "trapless:code"
+#define TL_DATA_NAME "trapless:data"
+#define TL_CODE_PATH "/memfd:" TL_CODE_NAME // as maps shows it; " (deleted)" follows
+#define TL_DATA_PATH "/memfd:" TL_DATA_NAME
+
+#define TL_LOG_PATCHES_MAX (1u << 20)
+#define TL_POOLS_MAX (1u << 16)
+#define TL_CONTROL_SIZE (TL_PAGE_SIZE + TL_TABLE_SIZE) // control page, then the thread table
+#define TL_SCRATCH_OFF 2048u // in the control page: strings for system calls
+#define TL_STACK_SEARCH_MAX (8u << 20) // bytes of one stack; a deeper one counts as "found"
+
+enum tl_write_state {
+    TL_WRITE_PLANNED,
+    TL_WRITE_SKIPPED, // never written
+    TL_WRITE_DONE,    // ours are in the text
+    TL_WRITE_CLOSED,  // put back (or not there any more); bytes of ours may come back with a stranger's
+};
+
+// One patch of the text.
+struct tl_write {
+    struct tl_patch patch;
+    size_t plan; // index of the site
+    uint64_t inode, file_off;
+    uint32_t dev_major, dev_minor;
+    enum tl_write_state state;
+};
+
+struct tl_writes {
+    struct tl_write *write; // sorted by address, no overlap
+    size_t count;
+};
+
+struct tl_install {
+    struct tl_target *target;
+    uint32_t probe_count;
+    uint64_t stride;
+    struct tl_code_header header;
+    tl_addr code_addr;
+    uint64_t slow_count_off; // in the agent image
+    uint64_t thread_pointer; // enum tl_thread_pointer
+    const void *data;        // local mapping of the counters
+    struct tl_range *used;
+    size_t used_count, mapping_limit;
+    struct tl_writes writes;
+    struct tl_range *mapped; // pools and log, as mapped by commit
+    size_t mapped_count;
+    bool committed, detached;
+    struct tl_install_times times;
+    uint64_t borrowed_since_ns, stopped_since_ns;
+};
+
+// What commit works on; tests make their own.
+struct tl_commit_input {
+    const struct tl_range *mapping;
+    size_t mapping_count;
+    const struct tl_plan_detour *detour;
+    size_t detour_count;
+    const struct tl_plan *const *plan;
+    size_t plan_count;
+};
+int tl_install_commit_input(struct tl_install *install, const struct tl_commit_input *input,
+                            struct tl_install_result *results, struct tl_diag *diag);
+
+// ---- region.c; all with a borrowed thread
+struct tl_memfd {
+    int remote; // in the target
+    int local;  // the same file, here
+};
+// A named, sealable memfd of size bytes, open on both sides.
+int tl_memfd_create(struct tl_target *target, tl_addr scratch_addr, const char *name, bool code, uint64_t size,
+                    struct tl_memfd *out, struct tl_diag *diag);
+void tl_memfd_close(struct tl_target *target, struct tl_memfd *memfd);
+int tl_memfd_write(const struct tl_memfd *memfd, const void *buf, size_t size, uint64_t off,
+                   struct tl_diag *diag);
+// Maps at exactly addr, where nothing is mapped yet. fd -1: anonymous. TL_E_AGAIN: it is taken.
+int tl_region_map(struct tl_target *target, tl_addr addr, uint64_t size, int prot, int flags, int fd,
+                  uint64_t off, struct tl_diag *diag);
+int tl_region_unmap(struct tl_target *target, tl_addr addr, uint64_t size, struct tl_diag *diag);
+int tl_region_advise(struct tl_target *target, tl_addr addr, uint64_t size, int advice,
+                     struct tl_diag *diag);
+// A free place of size bytes far from what grows. 0: none.
+tl_addr tl_region_place(const struct tl_range *used, size_t used_count, uint64_t size);
+// Every range that is mapped or must stay free. Caller frees *out.
+int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *count,
+                   size_t *map_count, struct tl_diag *diag);
+// enum tl_thread_pointer that is sound for every thread that is held now.
+uint64_t tl_region_thread_pointer(struct tl_target *target);
+uint64_t tl_now_ns(void);
+
+// ---- text.c; all while all tasks are stopped
+struct tl_text_group; // neighbouring patches that are written at once
+struct tl_text_view {
+    struct tl_text_group *group;
+    size_t group_count;
+    struct tl_maps maps;
+};
+// Reads maps and the bytes around every patch. Patches whose memory can't be read get refusals by
+// tl_text_check.
+int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_text_view *out,
+                 struct tl_diag *diag);
+void tl_text_deinit(struct tl_text_view *text);
+// Why the patch can't be written: mapping and bytes. NONE: it can.
+enum tl_refusal tl_text_check(const struct tl_text_view *text, const struct tl_write *write);
+// Writes `after` of all PLANNED patches, group by group; they become DONE. On an error all is put back.
+int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                  struct tl_diag *diag);
+// Puts back, byte by byte, what is ours in DONE and CLOSED patches for which pick() is true; they become
+// CLOSED. Returns how many patches had bytes of ours, or TL_E_*.
+int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                     bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
+                     struct tl_diag *diag);
+// Whether the bytes in the text are just what we wrote. *gone: the mapping is not there any more.
+bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *write, bool *gone);
+// Some byte of ours is in the text, and all others are the file's or a breakpoint.
+bool tl_text_has_ours(const struct tl_text_view *text, const struct tl_write *write);
+// Gives pages that equal the file back; with a borrowed thread.
+void tl_text_pages_return(struct tl_target *target, const struct tl_writes *writes);
+
+// ---- leftover.c
+// Puts back what a dead controller left and unmaps idle regions, before new ones come.
+int tl_leftovers_clear(struct tl_target *target, struct tl_diag *diag);
+// True when no pc and no word on a stack of the stopped target points into the ranges.
+bool tl_ranges_unused(struct tl_target *target, const struct tl_range *range, size_t count);
+// Calls visit for every word on the stacks of one thread. False: a stack was too deep to search, or
+// could not be read.
+bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,
+                    void (*visit)(uint64_t word, void *opaque), void *opaque);
+
+#endif

@@ -1,0 +1,405 @@
+// What earlier controllers left in the target: sites still written, idle regions, half-done
+// mappings.
+//
+// Everything read from the target is only a hint. Text is touched only where device, inode and
+// offset of the mapping and our own bytes match, and gets the file's bytes. A region goes only when
+// no pc and no word on any stack points into it.
+#include "patch/install.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STACK_CHUNK 4096u
+#define REGIONS_MAX 65536u
+#define HEADERS_MAX 64u
+
+// ---- stacks -------------------------------------------------------------------------------------
+
+static bool range_words(struct tl_target *target, struct tl_range range,
+                        void (*visit)(uint64_t word, void *opaque), void *opaque)
+{
+    uint64_t words[STACK_CHUNK / 8];
+    if (range.end - range.start > TL_STACK_SEARCH_MAX)
+        return false;
+    for (tl_addr at = range.start; at < range.end;) {
+        size_t size = STACK_CHUNK - (size_t)(at % STACK_CHUNK);
+        size = size < range.end - at ? size : (size_t)(range.end - at);
+        if (tl_target_read(target, at, words, size, NULL) != 0)
+            return false;
+        for (size_t i = 0; i < size / 8; i++)
+            visit(words[i], opaque);
+        at += size;
+    }
+    return true;
+}
+
+bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,
+                    void (*visit)(uint64_t word, void *opaque), void *opaque)
+{
+    return range_words(target, view->stack, visit, opaque) &&
+           range_words(target, view->alt_stack, visit, opaque);
+}
+
+struct search {
+    const struct tl_range *range;
+    size_t count;
+    bool found;
+};
+
+static void search_word(uint64_t word, void *opaque)
+{
+    struct search *search = opaque;
+    for (size_t i = 0; i < search->count; i++)
+        search->found |= word >= search->range[i].start && word < search->range[i].end;
+}
+
+bool tl_ranges_unused(struct tl_target *target, const struct tl_range *range, size_t count)
+{
+    struct search search = {range, count, false};
+    for (size_t i = 0; i < tl_target_thread_count(target) && !search.found; i++) {
+        struct tl_thread_view view;
+        if (tl_target_thread_view(target, i, &view) != 0)
+            return false;
+        search_word(view.pc, &search);
+        if (!search.found && !tl_stack_words(target, &view, search_word, &search))
+            return false;
+    }
+    return !search.found;
+}
+
+// ---- regions ------------------------------------------------------------------------------------
+
+struct header_at {
+    tl_addr addr;
+    struct tl_code_header header;
+};
+
+struct leftovers {
+    struct tl_range region[REGIONS_MAX];
+    size_t region_count;
+    struct header_at header[HEADERS_MAX];
+    size_t header_count;
+};
+
+static bool path_is(const struct tl_map *map, const char *path)
+{
+    return strncmp(map->path, path, strlen(path)) == 0;
+}
+
+static bool maps_hold(const struct tl_maps *maps, tl_addr addr, uint64_t size, const char *path)
+{
+    const struct tl_map *map = tl_maps_at(maps, addr);
+    return map && size && size <= map->end - addr && path_is(map, path);
+}
+
+// A control region that a header names: private, anonymous, just that size, and wiped on fork ("wf"
+// in smaps), which nothing but such a region is likely to be.
+static bool is_control(pid_t pid, const struct tl_maps *maps, const struct tl_code_header *header)
+{
+    const struct tl_map *map = tl_maps_at(maps, header->control_addr);
+    if (!map || map->inode || map->path[0] || map->start != header->control_addr ||
+        header->control_size != TL_CONTROL_SIZE || map->end - map->start != TL_CONTROL_SIZE ||
+        map->prot != (TL_PROT_READ | TL_PROT_WRITE))
+        return false;
+    char path[64], start[32], *line = NULL;
+    size_t room = 0;
+    bool here = false, wiped = false;
+    (void)snprintf(path, sizeof path, "/proc/%d/smaps", (int)pid);
+    (void)snprintf(start, sizeof start, "%llx-", (unsigned long long)map->start);
+    FILE *file = fopen(path, "re");
+    while (file && getline(&line, &room, file) > 0) {
+        if (strncmp(line, start, strlen(start)) == 0)
+            here = true;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0) {
+            wiped = strstr(line, " wf") != NULL;
+            break;
+        }
+    }
+    free(line);
+    if (file)
+        fclose(file);
+    return wiped;
+}
+
+static void region_add(struct leftovers *leftovers, tl_addr start, tl_addr end)
+{
+    if (leftovers->region_count < REGIONS_MAX)
+        leftovers->region[leftovers->region_count++] = (struct tl_range){start, end};
+}
+
+static void map_look(struct tl_target *target, const struct tl_maps *maps, const struct tl_map *map,
+                     struct leftovers *out)
+{
+    struct header_at at = {.addr = map->start};
+    if (path_is(map, TL_DATA_PATH)) {
+        region_add(out, map->start, map->end);
+        return;
+    }
+    if (!path_is(map, TL_CODE_PATH))
+        return;
+    region_add(out, map->start, map->end);
+    if (map->file_off != 0 || out->header_count == HEADERS_MAX ||
+        tl_target_read(target, map->start, &at.header, sizeof at.header, NULL) != 0 ||
+        at.header.magic != TL_CODE_MAGIC || at.header.version != TL_LAYOUT_VERSION)
+        return;
+    out->header[out->header_count++] = at;
+    if (is_control(tl_target_pid(target), maps, &at.header))
+        region_add(out, at.header.control_addr, at.header.control_addr + TL_CONTROL_SIZE);
+}
+
+static int leftovers_find(struct tl_target *target, struct leftovers **out, struct tl_diag *diag)
+{
+    struct tl_maps maps;
+    int error = tl_maps_read(tl_target_pid(target), &maps, diag);
+    if (error)
+        return error;
+    struct leftovers *leftovers = malloc(sizeof *leftovers);
+    if (!leftovers) {
+        tl_maps_deinit(&maps);
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    }
+    leftovers->region_count = leftovers->header_count = 0;
+    for (size_t i = 0; i < maps.count; i++)
+        map_look(target, &maps, &maps.map[i], leftovers);
+    tl_maps_deinit(&maps);
+    *out = leftovers;
+    return 0;
+}
+
+static bool controller_lives(const struct tl_code_header *header)
+{
+    struct tl_proc_status status;
+    return header->controller_pid > 0 && header->controller_pid != getpid() &&
+           tl_proc_status_read(header->controller_pid, &status, NULL) == 0 &&
+           status.start_time == header->controller_start && status.state != 'Z';
+}
+
+// ---- the undo log -------------------------------------------------------------------------------
+
+static int write_compare(const void *a, const void *b)
+{
+    const struct tl_write *left = a, *right = b;
+    return (left->patch.addr > right->patch.addr) - (left->patch.addr < right->patch.addr);
+}
+
+// The file's bytes replace what the log says was there.
+static bool file_bytes(struct tl_target *target, const struct tl_maps *maps, struct tl_write *write)
+{
+    const struct tl_map *map = tl_maps_at(maps, write->patch.addr);
+    if (!map || (map->prot & (TL_PROT_SHARED | TL_PROT_WRITE)) || map->inode != write->inode ||
+        map->dev_major != write->dev_major || map->dev_minor != write->dev_minor ||
+        map->file_off + (write->patch.addr - map->start) != write->file_off)
+        return false;
+    int fd = tl_proc_open_mapped(tl_target_pid(target), map, NULL);
+    if (fd < 0)
+        return true; // can't be opened from here: the log's own bytes must do
+    ssize_t got = pread(fd, write->patch.before, write->patch.size, (off_t)write->file_off);
+    close(fd);
+    return got == (ssize_t)write->patch.size;
+}
+
+static int log_read(struct tl_target *target, const struct tl_code_header *header,
+                    struct tl_writes *out, struct tl_diag *diag)
+{
+    struct tl_maps maps;
+    pid_t pid = tl_target_pid(target);
+    int error = tl_maps_read(pid, &maps, diag);
+    if (error)
+        return error;
+    uint64_t size = (uint64_t)header->log_count * sizeof(struct tl_log_patch);
+    struct tl_log_patch *log = NULL;
+    struct tl_write *write = NULL;
+    size_t count = 0;
+    if (header->log_count > TL_LOG_PATCHES_MAX ||
+        !maps_hold(&maps, header->log_addr, size, TL_CODE_PATH)) {
+        error = tl_diag_set(diag, TL_E_FORMAT, "pid %d: the undo log in it is damaged", (int)pid);
+    } else {
+        log = malloc(size ? size : 1);
+        write = calloc(header->log_count ? header->log_count : 1, sizeof *write);
+        error = log && write ? tl_target_read(target, header->log_addr, log, size, diag)
+                             : tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; !error && i < header->log_count; i++) {
+        struct tl_write *entry = &write[count];
+        if (log[i].size == 0 || log[i].size > TL_PATCH_SIZE_MAX)
+            continue;
+        *entry = (struct tl_write){.inode = log[i].inode,
+                                   .file_off = log[i].file_off,
+                                   .dev_major = log[i].dev_major,
+                                   .dev_minor = log[i].dev_minor,
+                                   .state = TL_WRITE_DONE,
+                                   .patch = {.addr = log[i].addr, .size = log[i].size}};
+        memcpy(entry->patch.before, log[i].before, log[i].size);
+        memcpy(entry->patch.after, log[i].after, log[i].size);
+        count += file_bytes(target, &maps, entry);
+    }
+    free(log);
+    tl_maps_deinit(&maps);
+    if (error) {
+        free(write);
+        return error;
+    }
+    qsort(write, count, sizeof *write, write_compare);
+    *out = (struct tl_writes){write, count};
+    return 0;
+}
+
+static bool pick_all(const struct tl_write *write, void *opaque)
+{
+    (void)write;
+    (void)opaque;
+    return true;
+}
+
+static int header_state_write(struct tl_target *target, tl_addr addr, uint32_t state,
+                              struct tl_diag *diag)
+{
+    return tl_target_write(target, addr + offsetof(struct tl_code_header, state), &state,
+                           sizeof state, NULL, diag);
+}
+
+// All stopped: puts back what one header's log names. Returns the number of patches.
+static int header_undo(struct tl_target *target, const struct header_at *at,
+                       struct tl_writes *writes, struct tl_diag *diag)
+{
+    struct tl_text_view text;
+    int error = log_read(target, &at->header, writes, diag);
+    if (error)
+        return error;
+    error = tl_text_load(target, writes, &text, diag);
+    if (error)
+        return error;
+    int count = tl_text_put_back(target, &text, writes, pick_all, NULL, diag);
+    tl_text_deinit(&text);
+    if (count >= 0) {
+        error = header_state_write(target, at->addr, TL_CODE_IDLE, diag);
+        if (!error)
+            tl_text_pages_return(target, writes);
+    }
+    return count < 0 ? count : error ? error : count;
+}
+
+// ---- what a controller that was killed in the middle left elsewhere
+// ---------------------------------
+
+// Descriptors of ours in the target, which are only open while a call of ours needs them.
+static void descriptors_close(struct tl_target *target)
+{
+    char path[64], link[256];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)tl_target_pid(target));
+    DIR *dir = opendir(path);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        ssize_t size = readlinkat(dirfd(dir), entry->d_name, link, sizeof link - 1);
+        if (size <= 0)
+            continue;
+        link[size] = '\0';
+        if (strncmp(link, TL_CODE_PATH, strlen(TL_CODE_PATH)) == 0 ||
+            strncmp(link, TL_DATA_PATH, strlen(TL_DATA_PATH)) == 0) {
+            const uint64_t args[6] = {strtoull(entry->d_name, NULL, 10)};
+            int64_t result;
+            (void)tl_target_syscall(target, SYS_close, args, &result, NULL);
+        }
+    }
+    closedir(dir);
+}
+
+static int leftovers_undo(struct tl_target *target, const struct leftovers *leftovers,
+                          struct tl_diag *diag)
+{
+    int count = 0, error = 0;
+    for (size_t i = 0; i < leftovers->header_count; i++) {
+        struct tl_writes writes = {0};
+        if (leftovers->header[i].header.state != TL_CODE_PREPARED)
+            continue;
+        int undone = header_undo(target, &leftovers->header[i], &writes, diag);
+        free(writes.write);
+        if (undone < 0)
+            error = undone;
+        else
+            count += undone;
+    }
+    return error ? error : count;
+}
+
+static int busy(struct tl_target *target, const struct leftovers *leftovers, struct tl_diag *diag)
+{
+    for (size_t i = 0; i < leftovers->header_count; i++) {
+        const struct tl_code_header *header = &leftovers->header[i].header;
+        if (header->state != TL_CODE_IDLE && controller_lives(header))
+            return tl_diag_set(diag, TL_E_BUSY,
+                               "pid %d: another trapless (pid %d) is at work on it: end it first",
+                               (int)tl_target_pid(target), header->controller_pid);
+    }
+    return 0;
+}
+
+// ---- entries ------------------------------------------------------------------------------------
+
+struct leftover_job {
+    struct tl_target *target;
+    bool unmap;
+    struct tl_diag *diag;
+};
+
+static int clear_held(struct tl_target *target, const struct leftovers *leftovers, bool unmap,
+                      struct tl_diag *diag)
+{
+    int count = leftovers_undo(target, leftovers, diag);
+    if (count < 0)
+        return count;
+    descriptors_close(target);
+    if (unmap && tl_ranges_unused(target, leftovers->region, leftovers->region_count)) {
+        for (size_t i = 0; i < leftovers->region_count; i++)
+            (void)tl_region_unmap(target, leftovers->region[i].start,
+                                  leftovers->region[i].end - leftovers->region[i].start, NULL);
+    }
+    return count;
+}
+
+static int leftover_run(void *opaque)
+{
+    struct leftover_job *job = opaque;
+    struct tl_target *target = job->target;
+    struct leftovers *leftovers = NULL;
+    bool held = tl_target_thread_count(target) != 0;
+    int error = leftovers_find(target, &leftovers, job->diag);
+    if (error)
+        return error;
+    if (leftovers->region_count == 0) {
+        free(leftovers);
+        return 0;
+    }
+    error = busy(target, leftovers, job->diag);
+    if (!error)
+        error = tl_target_stop(target, job->diag);
+    if (!error)
+        error = tl_target_borrow(target, job->diag);
+    if (!error)
+        error = clear_held(target, leftovers, job->unmap, job->diag);
+    if (!held)
+        tl_target_resume(target);
+    free(leftovers);
+    return error;
+}
+
+int tl_leftovers_clear(struct tl_target *target, struct tl_diag *diag)
+{
+    struct leftover_job job = {target, true, diag};
+    int count = tl_target_run(target, leftover_run, &job, diag);
+    return count < 0 ? count : 0;
+}
+
+int tl_patch_detach_leftover(struct tl_target *target, struct tl_diag *diag)
+{
+    struct leftover_job job = {target, false, diag};
+    return tl_target_run(target, leftover_run, &job, diag);
+}

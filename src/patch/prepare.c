@@ -1,0 +1,328 @@
+// Before the plan: the agent, the control page, the thread table and the counters come into the
+// target.
+//
+//   base            code header and agent image  r-x  private, memfd trapless:code
+//   + hole
+//   control         control page, thread table   rw-  private anonymous, wiped in a forked child
+//   + hole
+//   data            header, counter blocks       rw-  shared, memfd trapless:data, sealed
+//
+// Invariant: nothing here touches the target's text or any memory of its own; what was mapped when
+// a step fails is unmapped again.
+#include "patch/install.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+
+#define PROBES_MAX (1u << 20)
+#define MAP_RESERVE_DIVISOR 16u // of vm.max_map_count, left to the target
+#define MAX_MAP_COUNT_PATH "/proc/sys/vm/max_map_count"
+#define MAX_MAP_COUNT_DEFAULT 65530u
+#define PAGES_FIRST_TOUCHED                                                                        \
+    8u // header, agent, control, table, data header, first blocks, page tables
+#define SMALL_FILE_MAX 4096u
+
+static uint64_t align_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+static void layout_sizes(struct tl_install *install)
+{
+    struct tl_code_header *header = &install->header;
+    install->stride =
+        align_up(TL_BLOCK_HEADER_SIZE + UINT64_C(8) * install->probe_count, TL_BLOCK_STRIDE_MIN);
+    header->size = tl_page_up(sizeof *header + tl_agent_image_size);
+    header->control_size = TL_CONTROL_SIZE;
+    header->data_size = tl_page_up(TL_BLOCK_FIRST_OFF + (TL_THREAD_SLOTS + 1) * install->stride);
+}
+
+static int layout_place(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_code_header *header = &install->header;
+    struct tl_target *target = install->target;
+    uint64_t total =
+        header->size + header->control_size + header->data_size + UINT64_C(2) * TL_PAGE_SIZE;
+    struct tl_range *used;
+    size_t count, map_count;
+    int error = tl_region_used(target, &used, &count, &map_count, diag);
+    if (error)
+        return error;
+    tl_addr base = tl_region_place(used, count, total);
+    free(used);
+    if (!base)
+        return tl_diag_set(diag, TL_E_REACH, "pid %d: no free address range of %llu KiB",
+                           (int)tl_target_pid(target), (unsigned long long)(total >> 10));
+    install->code_addr = base;
+    header->control_addr = base + header->size + TL_PAGE_SIZE;
+    header->data_addr = header->control_addr + header->control_size + TL_PAGE_SIZE;
+    header->agent_addr = base + sizeof *header;
+    header->agent_size = tl_agent_image_size;
+    return 0;
+}
+
+// ---- the three regions --------------------------------------------------------------------------
+
+static int control_map(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    const struct tl_code_header *header = &install->header;
+    int error = tl_region_map(target, header->control_addr, header->control_size,
+                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, diag);
+    if (error)
+        return error;
+    error =
+        tl_region_advise(target, header->control_addr, header->control_size, MADV_WIPEONFORK, diag);
+    if (error)
+        (void)tl_region_unmap(target, header->control_addr, header->control_size, NULL);
+    return error;
+}
+
+static int code_map(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    struct tl_code_header *header = &install->header;
+    struct tl_agent_head head;
+    struct tl_memfd memfd;
+    memcpy(&head, tl_agent_image, sizeof head);
+    head.control_addr = header->control_addr;
+    install->slow_count_off = head.slow_count_off;
+    int error = tl_memfd_create(target, header->control_addr + TL_SCRATCH_OFF, TL_CODE_NAME, true,
+                                header->size, &memfd, diag);
+    if (error)
+        return error;
+    error = tl_memfd_write(&memfd, header, sizeof *header, 0, diag);
+    if (!error)
+        error = tl_memfd_write(&memfd, &head, sizeof head, sizeof *header, diag);
+    if (!error)
+        error =
+            tl_memfd_write(&memfd, tl_agent_image + sizeof head, tl_agent_image_size - sizeof head,
+                           sizeof *header + sizeof head, diag);
+    if (!error)
+        error = tl_region_map(target, install->code_addr, header->size, PROT_READ | PROT_EXEC,
+                              MAP_PRIVATE, memfd.remote, 0, diag);
+    tl_memfd_close(target, &memfd);
+    return error;
+}
+
+static int data_fill(struct tl_install *install, const struct tl_memfd *memfd, struct tl_diag *diag)
+{
+    const struct tl_data_header header = {.magic = TL_DATA_MAGIC,
+                                          .version = TL_LAYOUT_VERSION,
+                                          .probe_count = install->probe_count,
+                                          .stride = install->stride,
+                                          .size = install->header.data_size};
+    int error = tl_memfd_write(memfd, &header, sizeof header, 0, diag);
+    if (error)
+        return error;
+    // Sealed before it is mapped: the target can't cut it under our mapping.
+    if (fcntl(memfd->local, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be sealed: %s", strerror(errno));
+    void *data = mmap(NULL, header.size, PROT_READ, MAP_SHARED, memfd->local, 0);
+    if (data == MAP_FAILED)
+        return tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be mapped: %s", strerror(errno));
+    install->data = data;
+    return 0;
+}
+
+static int data_map(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    const struct tl_code_header *header = &install->header;
+    struct tl_memfd memfd;
+    int error = tl_memfd_create(target, header->control_addr + TL_SCRATCH_OFF, TL_DATA_NAME, false,
+                                header->data_size, &memfd, diag);
+    if (error)
+        return error;
+    error = data_fill(install, &memfd, diag);
+    if (!error)
+        error = tl_region_map(target, header->data_addr, header->data_size, PROT_READ | PROT_WRITE,
+                              MAP_SHARED, memfd.remote, 0, diag);
+    tl_memfd_close(target, &memfd);
+    return error;
+}
+
+// The control page goes live last.
+static int control_fill(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    const struct tl_code_header *header = &install->header;
+    static const char no_scratch[32];
+    tl_addr block = header->data_addr + TL_BLOCK_FIRST_OFF;
+    tl_addr table_addr = header->control_addr + TL_PAGE_SIZE;
+    struct tl_thread_slot *table = calloc(TL_THREAD_SLOTS, sizeof *table);
+    if (!table)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < TL_THREAD_SLOTS; i++)
+        table[i].block = block + i * install->stride;
+    int error = tl_target_write(target, table_addr, table, TL_TABLE_SIZE, NULL, diag);
+    free(table);
+    const struct tl_control control = {.live = TL_CONTROL_LIVE,
+                                       .table_addr = table_addr,
+                                       .shared_block = block + TL_THREAD_SLOTS * install->stride,
+                                       .thread_pointer = install->thread_pointer};
+    if (!error)
+        error = tl_target_write(target, header->control_addr + TL_SCRATCH_OFF, no_scratch,
+                                sizeof no_scratch, NULL, diag);
+    if (!error)
+        error = tl_target_write(target, header->control_addr, &control, sizeof control, NULL, diag);
+    return error;
+}
+
+static int regions_map(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    const struct tl_code_header *header = &install->header;
+    int error = control_map(install, diag);
+    if (error)
+        return error;
+    error = code_map(install, diag);
+    if (!error) {
+        error = data_map(install, diag);
+        if (!error)
+            error = control_fill(install, diag);
+        if (error) {
+            (void)tl_region_unmap(target, header->data_addr, header->data_size, NULL);
+            (void)tl_region_unmap(target, install->code_addr, header->size, NULL);
+        }
+    }
+    if (error)
+        (void)tl_region_unmap(target, header->control_addr, header->control_size, NULL);
+    return error;
+}
+
+// ---- prepare ------------------------------------------------------------------------------------
+
+static size_t map_count_limit(void)
+{
+    char *text;
+    size_t size, limit = MAX_MAP_COUNT_DEFAULT;
+    if (tl_proc_read_file(MAX_MAP_COUNT_PATH, SMALL_FILE_MAX, &text, &size, NULL) == 0) {
+        limit = strtoull(text, NULL, 10);
+        free(text);
+    }
+    return limit - limit / MAP_RESERVE_DIVISOR;
+}
+
+static int used_read(struct tl_install *install, struct tl_diag *diag)
+{
+    size_t map_count, limit = map_count_limit();
+    int error =
+        tl_region_used(install->target, &install->used, &install->used_count, &map_count, diag);
+    if (!error) // each mapping may cut a free range in two, and the log takes one
+        install->mapping_limit = limit > map_count + 1 ? limit - map_count - 1 : 0;
+    return error;
+}
+
+static int prepare_held(struct tl_install *install, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    layout_sizes(install);
+    uint64_t needed = PAGES_FIRST_TOUCHED * UINT64_C(4096) +
+                      tl_target_thread_count(target) * tl_page_up(install->stride);
+    int error = tl_target_headroom(target, needed, diag);
+    if (error)
+        return error;
+    install->thread_pointer = tl_region_thread_pointer(target);
+    error = layout_place(install, diag);
+    if (!error)
+        error = regions_map(install, diag);
+    if (!error)
+        error = used_read(install, diag);
+    return error;
+}
+
+struct prepare_job {
+    struct tl_install *install;
+    struct tl_diag *diag;
+};
+
+static int prepare_run(void *opaque)
+{
+    struct prepare_job *job = opaque;
+    struct tl_target *target = job->install->target;
+    bool held = tl_target_thread_count(target) != 0; // a launched target stays where it is
+    int error = tl_leftovers_clear(target, job->diag);
+    uint64_t start = tl_now_ns();
+    if (!error)
+        error = tl_target_borrow(target, job->diag);
+    if (!error)
+        error = prepare_held(job->install, job->diag);
+    if (!held)
+        tl_target_resume(target);
+    job->install->times.borrowed_ms = (double)(tl_now_ns() - start) / 1e6;
+    return error;
+}
+
+int tl_install_prepare(struct tl_target *target, const struct tl_install_options *options,
+                       struct tl_install **out, struct tl_diag *diag)
+{
+    if (options->probe_count == 0 || options->probe_count > PROBES_MAX)
+        return tl_diag_set(diag, TL_E_LIMIT, "%u probes: at least 1, at most %u can be placed",
+                           options->probe_count, PROBES_MAX);
+    struct tl_install *install = calloc(1, sizeof *install);
+    if (!install)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    struct tl_proc_status self = {0};
+    (void)tl_proc_status_read(getpid(), &self, NULL);
+    install->target = target;
+    install->probe_count = options->probe_count;
+    install->header = (struct tl_code_header){.magic = TL_CODE_MAGIC,
+                                              .version = TL_LAYOUT_VERSION,
+                                              .state = TL_CODE_EMPTY,
+                                              .controller_start = self.start_time,
+                                              .controller_pid = getpid()};
+    struct prepare_job job = {install, diag};
+    int error = tl_target_run(target, prepare_run, &job, diag);
+    if (error) {
+        tl_install_destroy(install);
+        return error;
+    }
+    *out = install;
+    return 0;
+}
+
+void tl_install_destroy(struct tl_install *install)
+{
+    if (!install)
+        return;
+    if (install->data)
+        munmap((void *)(uintptr_t)install->data, install->header.data_size);
+    free(install->used);
+    free(install->writes.write);
+    free(install->mapped);
+    free(install);
+}
+
+void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *emit)
+{
+    emit->thread_pointer = (enum tl_thread_pointer)install->thread_pointer;
+    emit->control_addr = install->header.control_addr;
+    emit->table_addr = install->header.control_addr + TL_PAGE_SIZE;
+    emit->slow_addr = install->header.agent_addr + install->slow_count_off;
+}
+
+size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out,
+                              size_t *mapping_limit)
+{
+    *out = install->used;
+    *mapping_limit = install->mapping_limit;
+    return install->used_count;
+}
+
+const void *tl_install_data(const struct tl_install *install, size_t *size)
+{
+    *size = install->data ? (size_t)install->header.data_size : 0;
+    return install->data;
+}
+
+void tl_install_times(const struct tl_install *install, struct tl_install_times *out)
+{
+    *out = install->times;
+}

@@ -1,0 +1,297 @@
+// The bytes of the target's text: compared, written, put back.
+//
+// Patches that lie near each other are read and written as one group, so that each write is one
+// system call whose bytes change together. Everything here runs while all tasks are stopped.
+// Invariant: a byte is only ever changed from what is expected there: the file's when writing, ours
+// when putting back.
+#include "attach/isa.h"
+#include "patch/install.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define GROUP_GAP_MAX 256u // bytes between two patches of one group
+#define GROUP_SIZE_MAX (64u << 10)
+
+struct tl_text_group {
+    tl_addr addr;
+    size_t size;
+    size_t first, count; // of writes
+    uint8_t *bytes;      // as read; NULL: can't be read
+};
+
+static void group_load(struct tl_target *target, const struct tl_writes *writes,
+                       struct tl_text_group *group)
+{
+    const struct tl_write *last = &writes->write[group->first + group->count - 1];
+    group->addr = writes->write[group->first].patch.addr;
+    group->size = (size_t)(last->patch.addr + last->patch.size - group->addr);
+    group->bytes = malloc(group->size);
+    if (group->bytes && tl_target_read(target, group->addr, group->bytes, group->size, NULL) != 0) {
+        free(group->bytes);
+        group->bytes = NULL;
+    }
+}
+
+int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_text_view *out,
+                 struct tl_diag *diag)
+{
+    struct tl_text_view text = {0};
+    int error = tl_maps_read(tl_target_pid(target), &text.maps, diag);
+    if (error)
+        return error;
+    text.group = calloc(writes->count ? writes->count : 1, sizeof *text.group);
+    if (!text.group) {
+        tl_maps_deinit(&text.maps);
+        return tl_diag_set(diag, TL_E_NOMEM, "pid %d: out of memory", (int)tl_target_pid(target));
+    }
+    for (size_t i = 0; i < writes->count;) {
+        struct tl_text_group *group = &text.group[text.group_count++];
+        group->first = i;
+        tl_addr start = writes->write[i].patch.addr, end;
+        const struct tl_map *map = tl_maps_at(&text.maps, start);
+        do {
+            end = writes->write[i].patch.addr + writes->write[i].patch.size;
+            i++;
+            group->count++;
+        } while (i < writes->count && writes->write[i].patch.addr - end <= GROUP_GAP_MAX &&
+                 writes->write[i].patch.addr - start < GROUP_SIZE_MAX &&
+                 tl_maps_at(&text.maps, writes->write[i].patch.addr) == map);
+        group_load(target, writes, group);
+    }
+    *out = text;
+    return 0;
+}
+
+void tl_text_deinit(struct tl_text_view *text)
+{
+    for (size_t i = 0; i < text->group_count; i++)
+        free(text->group[i].bytes);
+    free(text->group);
+    tl_maps_deinit(&text->maps);
+    *text = (struct tl_text_view){0};
+}
+
+// The bytes at a patch, as loaded. NULL: can't be read.
+static uint8_t *patch_bytes(const struct tl_text_view *text, const struct tl_patch *patch)
+{
+    size_t low = 0, high = text->group_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct tl_text_group *group = &text->group[middle];
+        if (patch->addr < group->addr)
+            high = middle;
+        else if (patch->addr >= group->addr + group->size)
+            low = middle + 1;
+        else
+            return group->bytes ? group->bytes + (patch->addr - group->addr) : NULL;
+    }
+    return NULL;
+}
+
+// The mapping is the same piece of the same file.
+static bool mapping_matches(const struct tl_map *map, const struct tl_write *write)
+{
+    return map && map->inode == write->inode && map->dev_major == write->dev_major &&
+           map->dev_minor == write->dev_minor &&
+           map->file_off + (write->patch.addr - map->start) == write->file_off;
+}
+
+enum tl_refusal tl_text_check(const struct tl_text_view *text, const struct tl_write *write)
+{
+    const struct tl_map *map = tl_maps_at(&text->maps, write->patch.addr);
+    if (!map)
+        return TL_REFUSE_UNLOADED;
+    if (map->prot & (TL_PROT_SHARED | TL_PROT_WRITE))
+        return TL_REFUSE_TEXT_SHARED;
+    if (!(map->prot & TL_PROT_EXEC) || map->inode == 0 ||
+        write->patch.addr + write->patch.size > map->end)
+        return TL_REFUSE_NOT_CODE;
+    if (!mapping_matches(map, write))
+        return TL_REFUSE_UNLOADED;
+    const uint8_t *bytes = patch_bytes(text, &write->patch);
+    if (!bytes || memcmp(bytes, write->patch.before, write->patch.size) != 0)
+        return TL_REFUSE_CHANGED_BYTES;
+    return TL_REFUSE_NONE;
+}
+
+bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *write, bool *gone)
+{
+    const struct tl_map *map = tl_maps_at(&text->maps, write->patch.addr);
+    const uint8_t *bytes = patch_bytes(text, &write->patch);
+    *gone = !mapping_matches(map, write);
+    return !*gone && bytes && memcmp(bytes, write->patch.after, write->patch.size) == 0;
+}
+
+// Writes a group with some of its patches changed. On success the loaded bytes are the new ones.
+static int group_write(struct tl_target *target, struct tl_text_group *group, const uint8_t *bytes,
+                       struct tl_diag *diag)
+{
+    int error = tl_target_write(target, group->addr, bytes, group->size, NULL, diag);
+    if (!error)
+        memcpy(group->bytes, bytes, group->size);
+    return error;
+}
+
+static bool pick_all(const struct tl_write *write, void *opaque)
+{
+    (void)write;
+    (void)opaque;
+    return true;
+}
+
+int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                  struct tl_diag *diag)
+{
+    int error = 0;
+    for (size_t i = 0; i < text->group_count && !error; i++) {
+        struct tl_text_group *group = &text->group[i];
+        uint8_t *bytes = group->bytes ? malloc(group->size) : NULL;
+        size_t planned = 0;
+        if (!bytes)
+            continue;
+        memcpy(bytes, group->bytes, group->size);
+        for (size_t k = group->first; k < group->first + group->count; k++) {
+            struct tl_write *write = &writes->write[k];
+            if (write->state != TL_WRITE_PLANNED)
+                continue;
+            memcpy(bytes + (write->patch.addr - group->addr), write->patch.after,
+                   write->patch.size);
+            write->state = TL_WRITE_DONE; // even a failed write may have written a part
+            planned++;
+        }
+        if (planned)
+            error = group_write(target, group, bytes, diag);
+        free(bytes);
+    }
+    if (error) { // what is written so far is read again: a write may have stopped half-way
+        struct tl_text_view now;
+        if (tl_text_load(target, writes, &now, NULL) == 0) {
+            (void)tl_text_put_back(target, &now, writes, pick_all, NULL, NULL);
+            tl_text_deinit(&now);
+        }
+    }
+    return error;
+}
+
+// Every byte is ours, the file's, or a breakpoint that somebody set since. Anything else is another
+// tool's code, of which no byte may be touched even where it happens to equal ours.
+static bool patch_is_ours(const struct tl_patch *patch, const uint8_t *at)
+{
+    for (size_t i = 0; i < patch->size; i++) {
+        if (at[i] != patch->after[i] && at[i] != patch->before[i] && at[i] != tl_breakpoint_byte)
+            return false;
+    }
+    return true;
+}
+
+// Puts one patch back in a group's new bytes. True: something of ours was there.
+static bool patch_put_back(const struct tl_text_view *text, struct tl_write *write, uint8_t *at)
+{
+    bool ours = false;
+    if (!mapping_matches(tl_maps_at(&text->maps, write->patch.addr), write) ||
+        !patch_is_ours(&write->patch, at))
+        return false;
+    for (size_t i = 0; i < write->patch.size; i++) {
+        if (at[i] != write->patch.after[i] || at[i] == write->patch.before[i])
+            continue;
+        at[i] = write->patch.before[i];
+        ours = true;
+    }
+    return ours;
+}
+
+bool tl_text_has_ours(const struct tl_text_view *text, const struct tl_write *write)
+{
+    struct tl_write copy = *write;
+    uint8_t bytes[TL_PATCH_SIZE_MAX];
+    const uint8_t *at = patch_bytes(text, &write->patch);
+    if (!at)
+        return false;
+    memcpy(bytes, at, write->patch.size);
+    return patch_put_back(text, &copy, bytes);
+}
+
+int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                     bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
+                     struct tl_diag *diag)
+{
+    int count = 0, error = 0;
+    for (size_t i = 0; i < text->group_count; i++) {
+        struct tl_text_group *group = &text->group[i];
+        uint8_t *bytes = group->bytes ? malloc(group->size) : NULL;
+        int ours = 0;
+        if (bytes)
+            memcpy(bytes, group->bytes, group->size);
+        for (size_t k = group->first; k < group->first + group->count; k++) {
+            struct tl_write *write = &writes->write[k];
+            if ((write->state != TL_WRITE_DONE && write->state != TL_WRITE_CLOSED) ||
+                !pick(write, opaque))
+                continue;
+            if (bytes)
+                ours += patch_put_back(text, write, bytes + (write->patch.addr - group->addr));
+            write->state = TL_WRITE_CLOSED;
+        }
+        int failed = ours ? group_write(target, group, bytes, diag) : 0;
+        error = failed ? failed : error;
+        count += ours;
+        free(bytes);
+    }
+    return error ? error : count;
+}
+
+// The file of the mapping that was looked at last.
+struct open_file {
+    const struct tl_map *map;
+    int fd;
+};
+
+static bool page_returnable(struct tl_target *target, const struct tl_maps *maps,
+                            struct open_file *file, tl_addr page)
+{
+    const struct tl_map *map = tl_maps_at(maps, page);
+    if (!map || (map->prot & (TL_PROT_WRITE | TL_PROT_SHARED)))
+        return false;
+    if (map != file->map) {
+        if (file->fd >= 0)
+            close(file->fd);
+        file->map = map;
+        file->fd = tl_proc_open_mapped(tl_target_pid(target), map, NULL);
+    }
+    return file->fd >= 0 && tl_target_page_equals(target, map, file->fd, page);
+}
+
+void tl_text_pages_return(struct tl_target *target, const struct tl_writes *writes)
+{
+    struct open_file file = {NULL, -1};
+    struct tl_maps maps;
+    tl_addr run = 0, run_end = 0, seen = 0;
+    if (tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
+        return;
+    for (size_t i = 0; i < writes->count; i++) {
+        const struct tl_patch *patch = &writes->write[i].patch;
+        if (writes->write[i].state != TL_WRITE_CLOSED)
+            continue;
+        tl_addr last = tl_page_down(patch->addr + patch->size - 1);
+        for (tl_addr page = tl_page_down(patch->addr); page <= last; page += TL_PAGE_SIZE) {
+            if (page < seen)
+                continue;
+            seen = page + TL_PAGE_SIZE;
+            if (!page_returnable(target, &maps, &file, page))
+                continue;
+            if (page != run_end) {
+                if (run_end > run)
+                    (void)tl_region_advise(target, run, run_end - run, MADV_DONTNEED, NULL);
+                run = page;
+            }
+            run_end = page + TL_PAGE_SIZE;
+        }
+    }
+    if (run_end > run)
+        (void)tl_region_advise(target, run, run_end - run, MADV_DONTNEED, NULL);
+    if (file.fd >= 0)
+        close(file.fd);
+    tl_maps_deinit(&maps);
+}
