@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "patch/patch.h"
 
+#define CLOSED_SHOWN_MAX 20
 #define VERIFY_PERIOD_MS 250 // how often the text is compared with what was written
 
 struct run {
@@ -118,9 +119,28 @@ static void probes_print(struct run *run)
     (void)fflush(run->cli->out);
 }
 
+// A probe that lost its place while it ran: on a jump that still is one, a refusal says why.
+static void closed_print(struct run *run)
+{
+    size_t closed = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        const struct tl_site_report *report = tl_session_site(run->session, i);
+        if (report->rung != TL_RUNG_JUMP || report->refusal == TL_REFUSE_NONE)
+            continue;
+        if (run->cli->options.json)
+            tl_show_probe(&run->cli->show, report);
+        else if (closed < CLOSED_SHOWN_MAX)
+            tl_cli_note(run->cli, "%s: %s", report->function, report->reason);
+        closed++;
+    }
+    if (closed > CLOSED_SHOWN_MAX && !run->cli->options.json)
+        tl_cli_note(run->cli, "and %zu more were closed while running", closed - CLOSED_SHOWN_MAX);
+}
+
 static void end_print(struct run *run, double end_ms)
 {
     struct tl_session_totals totals;
+    closed_print(run);
     counts_refresh(run);
     for (size_t i = 0; i < run->count; i++)
         run->counts[i].before = 0;

@@ -5,6 +5,7 @@
 //   badwords  is wrong usage               perm      attach fails for want of permission
 //   ends      the target is gone at the first poll
 //   stuck     detach fails                slow      attach tells its progress
+//   foreign   is closed while running
 //   others    are placed; every poll finds 1,000 more hits
 #include <signal.h>
 #include <stdio.h>
@@ -145,6 +146,7 @@ size_t tl_session_site_count(const struct tl_session *session)
 const struct tl_site_report *tl_session_site(struct tl_session *session, size_t index)
 {
     bool refused = strcmp(session->names[index], "refused") == 0;
+    bool closed = strcmp(session->names[index], "foreign") == 0 && session->hits[index];
     session->report = (struct tl_site_report){
         .probe = session->names[index],
         .file = "/fake",
@@ -153,7 +155,9 @@ const struct tl_site_report *tl_session_site(struct tl_session *session, size_t 
         .rung = refused           ? TL_RUNG_REFUSED
                 : session->kernel ? TL_RUNG_KERNEL
                                   : TL_RUNG_JUMP,
-        .refusal = refused ? TL_REFUSE_SYSCALL : TL_REFUSE_NONE,
+        .refusal = refused  ? TL_REFUSE_SYSCALL
+                   : closed ? TL_REFUSE_CHANGED_BYTES
+                            : TL_REFUSE_NONE,
         .hits = refused ? 0 : session->hits[index],
     };
     (void)snprintf(session->report.reason, sizeof session->report.reason, "%s",

@@ -130,6 +130,14 @@ class Output(unittest.TestCase):
         self.assertEqual(objects[-1]["refused"], 1)
         self.assertEqual(sum(objects[-1]["refused_reasons"].values()), 1)
 
+    def test_a_probe_closed_while_running_is_told(self):
+        done = run("count", "-p", SELF, "-d", "0.4", "f", "foreign")
+        self.assertIn("foreign: the bytes differ", done.stderr)
+        objects = lines(run("count", "-p", SELF, "-d", "0.4", "--json", "f", "foreign").stdout)
+        self.assertEqual([o["type"] for o in objects],
+                         ["probe", "probe", "probe", "count", "count", "summary"])
+        self.assertIn("the bytes differ", objects[2]["reason"])
+
     def test_intervals_print_and_add_up(self):
         done = run("count", "-p", SELF, "-d", "0.65", "-i", "0.2", "--json", "f")
         counts = [o for o in lines(done.stdout) if o["type"] == "count"]
