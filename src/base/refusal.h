@@ -43,7 +43,8 @@
     X(MEMORY_LIMIT, "the pages it needs would not fit in the target's memory limit")               \
     X(METHOD, "the method asked for can't be used at this site")                                   \
     X(TEXT_SHARED, "the text is a shared or writable mapping")                                     \
-    X(UNLOADED, "the module was unloaded before the probe could be placed")
+    X(UNLOADED, "the module was unloaded before the probe could be placed")                        \
+    X(IFUNC, "an IFUNC: which implementation the program uses is not known here")
 
 enum tl_refusal {
 #define X(name, sentence) TL_REFUSE_##name,

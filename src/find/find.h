@@ -35,20 +35,28 @@ struct tl_symbol {
 // Takes over fd (closes it). path is for messages and debuglink.
 int tl_image_open(int fd, const char *path, const struct tl_image_options *options,
                   struct tl_image **out, struct tl_diag *diag);
+// The same for bytes in memory (copied); looks for no other file.
+int tl_image_open_memory(const void *bytes, size_t size, const char *path, struct tl_image **out,
+                         struct tl_diag *diag);
 void tl_image_close(struct tl_image *image);
 const char *tl_image_path(const struct tl_image *image);
 const char *tl_image_debug_path(const struct tl_image *image); // separate debug file used, or NULL
 const char *tl_image_soname(const struct tl_image *image);     // or NULL
 uint16_t tl_image_machine(const struct tl_image *image);
-size_t tl_image_segments(const struct tl_image *image, const struct tl_segment **out); // PT_LOAD only
-size_t tl_image_symbols(const struct tl_image *image, const struct tl_symbol **out); // functions, by vaddr, then name
-// Everything analyse needs: text (executable PT_LOAD file bytes), functions (union of symbols and FDEs),
-// data, pointers (relocations), landing pads (LSDA), rseq sections. Computed once, owned by the image.
-int tl_image_facts(struct tl_image *image, const struct tl_module_facts **out, struct tl_diag *diag);
+size_t tl_image_segments(const struct tl_image *image,
+                         const struct tl_segment **out); // PT_LOAD only
+size_t tl_image_symbols(const struct tl_image *image,
+                        const struct tl_symbol **out); // functions, by vaddr, then name
+// Everything analyse needs: text (executable PT_LOAD file bytes), functions (union of symbols and
+// FDEs), data, pointers (relocations), landing pads (LSDA), rseq sections. Computed once, owned by
+// the image.
+int tl_image_facts(struct tl_image *image, const struct tl_module_facts **out,
+                   struct tl_diag *diag);
 // Section name that holds vaddr (".text", ".plt"), or NULL.
 const char *tl_image_section_at(const struct tl_image *image, tl_addr vaddr);
 
-// ---- the modules of a process, or one file --------------------------------------------------------
+// ---- the modules of a process, or one file
+// --------------------------------------------------------
 
 struct tl_module {
     struct tl_image *image;
@@ -57,55 +65,61 @@ struct tl_module {
     char *path;                   // as the target sees it
     uint64_t inode;
     uint32_t dev_major, dev_minor;
-    bool main;                    // the program itself
+    bool main; // the program itself
 };
 
 struct tl_modules; // opaque list
-int tl_modules_of_process(pid_t pid, const struct tl_maps *maps, const struct tl_image_options *options,
-                          struct tl_modules **out, struct tl_diag *diag); // a module that can't be read is skipped with a note
-int tl_modules_of_file(const char *path, const struct tl_image_options *options, struct tl_modules **out,
-                       struct tl_diag *diag);
+int tl_modules_of_process(
+    pid_t pid, const struct tl_maps *maps, const struct tl_image_options *options,
+    struct tl_modules **out,
+    struct tl_diag *diag); // a module that can't be read is skipped with a note
+int tl_modules_of_file(const char *path, const struct tl_image_options *options,
+                       struct tl_modules **out, struct tl_diag *diag);
 void tl_modules_destroy(struct tl_modules *modules);
 size_t tl_modules_count(const struct tl_modules *modules);
 struct tl_module *tl_modules_get(struct tl_modules *modules, size_t index);
-const char *tl_modules_notes(const struct tl_modules *modules); // lines about what was skipped; "" none
+const char *
+tl_modules_notes(const struct tl_modules *modules); // lines about what was skipped; "" none
 int tl_module_analyse(struct tl_module *module, struct tl_diag *diag); // creates analysis once
 
-// ---- probe grammar -------------------------------------------------------------------------------
+// ---- probe grammar
+// -------------------------------------------------------------------------------
 
 enum tl_probe_kind { TL_PROBE_ENTRY, TL_PROBE_RETURN };
 
 struct tl_probe_spec {
     enum tl_probe_kind kind;
-    char *file;     // NULL: main program
-    char *function; // pattern with * and ?; NULL for an address
-    char *version;  // NULL: default
-    uint64_t offset; // +OFFSET
+    char *file;           // NULL: main program
+    char *function;       // pattern with * and ?; NULL for an address
+    char *version;        // NULL: default
+    bool version_default; // written name@@version: only where that version is the default
+    uint64_t offset;      // +OFFSET
     bool has_offset;
-    tl_addr vaddr;  // for 0xADDRESS
+    tl_addr vaddr; // for 0xADDRESS
     bool has_vaddr;
 };
-// uprobe:FILE:FUNCTION[+OFFSET] | uprobe:FILE:0xADDRESS | FUNCTION | FILE:FUNCTION (also uretprobe:).
-// C++ names may hold "::", "(", spaces; FILE is split at the first single ':'. TL_E_USAGE with a hint.
+// uprobe:FILE:FUNCTION[+OFFSET] | uprobe:FILE:0xADDRESS | FUNCTION | FILE:FUNCTION (also
+// uretprobe:). C++ names may hold "::", "(", spaces; FILE is split at the first single ':'.
+// TL_E_USAGE with a hint.
 int tl_probe_parse(const char *text, struct tl_probe_spec *out, struct tl_diag *diag);
 void tl_probe_spec_deinit(struct tl_probe_spec *spec);
 
 // A place to probe. One per address: all names that matched are joined.
 struct tl_site {
-    uint32_t module;     // index in tl_modules
-    tl_addr vaddr;       // where the probe goes (behind endbr64 for an entry)
-    tl_addr addr;        // runtime (= vaddr for a file)
-    tl_addr function;    // vaddr of the function, 0 unknown
+    uint32_t module;  // index in tl_modules
+    tl_addr vaddr;    // where the probe goes (behind endbr64 for an entry)
+    tl_addr addr;     // runtime (= vaddr for a file)
+    tl_addr function; // vaddr of the function, 0 unknown
     bool entry;
     enum tl_probe_kind kind;
     enum tl_refusal refusal; // NOT_BOUNDARY, NOT_CODE ... found here
-    char *probe;         // canonical: uprobe:PATH:NAME[+0xOFF]
-    char *names;         // all names, comma separated (demangled where mangled)
-    char *note;          // "IFUNC: the implementation in use", nearest boundaries ..., or NULL
+    char *probe;             // canonical: uprobe:PATH:NAME[+0xOFF]
+    char *names;             // all names, comma separated (demangled where mangled)
+    char *note;              // "IFUNC: the implementation in use", nearest boundaries ..., or NULL
 };
 struct tl_sites {
     struct tl_site *site;
-    size_t count;
+    size_t count, capacity;
 };
 
 struct tl_find_context {

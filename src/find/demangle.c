@@ -1,0 +1,58 @@
+// Mangled C++ and Rust names to text, by libiberty, under a limit.
+//
+// A mangled name of 200 bytes can stand for more text than memory holds, since parts of it refer to
+// earlier parts. libiberty hands its text out piece by piece; the piece that passes the limit ends
+// the work by a jump back to here. Invariant: libiberty keeps no memory of ours and none of its own
+// across that jump but at most one decoded punycode identifier of a hostile Rust name.
+#include <libiberty/demangle.h>
+#include <setjmp.h>
+#include <string.h>
+
+#include "find/symbols.h"
+
+#define DEMANGLED_SIZE_MAX 8192u // bytes of text
+#define MANGLED_SIZE_MAX 4096u   // bytes of a mangled name
+
+struct demangle_sink {
+    jmp_buf full;
+    size_t size;
+    char text[DEMANGLED_SIZE_MAX];
+};
+
+static void sink_add(const char *piece, size_t size, void *opaque)
+{
+    struct demangle_sink *sink = opaque;
+    if (size > sizeof sink->text - 1 - sink->size)
+        longjmp(sink->full, 1);
+    memcpy(sink->text + sink->size, piece, size);
+    sink->size += size;
+}
+
+bool tl_name_mangled(const char *name)
+{
+    return name[0] == '_' &&
+           (name[1] == 'Z' || name[1] == 'R' || (name[1] == '_' && name[2] == 'Z'));
+}
+
+// 1: text is in sink.
+static int demangle(struct demangle_sink *sink, const char *name, int options)
+{
+    if (setjmp(sink->full))
+        return 0;
+    sink->size = 0;
+    if (rust_demangle_callback(name, options, sink_add, sink))
+        return 1;
+    sink->size = 0;
+    return cplus_demangle_v3_callback(name, options, sink_add, sink);
+}
+
+char *tl_demangle(struct tl_arena *arena, const char *name, bool params)
+{
+    struct demangle_sink sink;
+    if (!tl_name_mangled(name) || strnlen(name, MANGLED_SIZE_MAX) == MANGLED_SIZE_MAX)
+        return NULL;
+    int options = DMGL_ANSI | DMGL_RET_DROP | (params ? DMGL_PARAMS : 0);
+    if (demangle(&sink, name, options) != 1 || sink.size == 0)
+        return NULL;
+    return tl_arena_string(arena, sink.text, sink.size);
+}
