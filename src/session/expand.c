@@ -30,6 +30,7 @@ static int insns_append(struct tl_sites *out, const struct tl_site *from, const 
     if (!grown)
         return TL_E_NOMEM;
     out->site = grown;
+    out->capacity = out->count + count;
     for (size_t i = 0; i < count; i++) {
         struct tl_site *site = &out->site[out->count++];
         uint64_t offset = vaddrs[i] - from->function;
@@ -49,7 +50,7 @@ static int insns_append(struct tl_sites *out, const struct tl_site *from, const 
 
 int tl_session_expand(struct tl_session *session, struct tl_diag *diag)
 {
-    struct tl_sites old = session->sites, all = {NULL, 0};
+    struct tl_sites old = session->sites, all = {0};
     tl_addr *vaddrs = calloc(FUNCTION_INSNS_MAX, sizeof *vaddrs);
     int error = vaddrs ? 0 : TL_E_NOMEM;
     for (size_t i = 0; !error && i < old.count; i++) {
