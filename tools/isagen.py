@@ -13,7 +13,7 @@ FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
 RELOCS = ["copy", "branch", "cond", "loop", "call", "icall", "ijump", "refuse"]
 PCRELS = ["adjust", "none"]
 FAULTS = ["never", "memory", "fp", "always"]
-TRAITS = ["syscall", "landing", "nop", "short", "weak", "shift", "fetch"]
+TRAITS = ["syscall", "landing", "nop", "short", "weak", "shift", "fetch", "logic"]
 # A direct branch is never displaced by copying, and each kind of copy belongs to one kind of flow.
 FLOW_OF_RELOC = {
     "copy": ("next", "ret"),

@@ -227,6 +227,8 @@ static void set_flag_use(struct tl_insn *out, const ZydisDecodedInstruction *zyd
     tl_regset read = flag_bits(flags->tested);
     tl_regset written =
         flag_bits((flags->modified | flags->set_0 | flags->set_1) & ~flags->undefined);
+    if ((row->traits & TRAIT_LOGIC) != 0)
+        written |= flag_bits(flags->undefined & ZYDIS_CPUFLAG_AF);
     if ((row->traits & TRAIT_SHIFT) != 0)
         written = shift_flags(zydis, written);
     out->read |= read != 0 ? read | TL_REGSET_FLAGS : 0;

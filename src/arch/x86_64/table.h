@@ -27,6 +27,7 @@ enum {
     TRAIT_WEAK = 1 << 4,  // may leave destinations and flags as they were
     TRAIT_SHIFT = 1 << 5, // flags depend on the count
     TRAIT_FETCH = 1 << 6, // the memory operand is a hint and never faults
+    TRAIT_LOGIC = 1 << 7, // an undefined AF does not keep its old value
 };
 
 struct row {

@@ -1,0 +1,277 @@
+// Facts of single instructions: every example of the table decodes to its row, and chosen
+// instructions have exactly the facts written here.
+#include "assemble.h"
+
+#include "arch/arch.h"
+#include "arch/x86_64/x86_64.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct example {
+    const char *row, *text;
+};
+#include "isa_x86_64_examples.inc"
+
+#define AT 0x10000
+
+static void examples_decode_to_their_rows(void **state)
+{
+    (void)state;
+    static struct snippet snippets[TL_ARRAY_COUNT(examples)];
+    for (size_t i = 0; i < TL_ARRAY_COUNT(examples); i++)
+        snippets[i].text = examples[i].text;
+    assert_true(assemble(snippets, TL_ARRAY_COUNT(examples)));
+    for (size_t i = 0; i < TL_ARRAY_COUNT(examples); i++) {
+        struct tl_insn insn, skimmed;
+        const uint8_t *bytes = snippets[i].bytes;
+        if (snippets[i].size == 0)
+            fail_msg("%s: not assembled", examples[i].text);
+        if (tl_arch_x86_64.decode(bytes, snippets[i].size, AT, &insn) != 0)
+            fail_msg("%s: not decoded", examples[i].text);
+        if (strcmp(tl_x86_64_row_name(insn.row), examples[i].row) != 0)
+            fail_msg("%s: row %s, not %s", examples[i].text, tl_x86_64_row_name(insn.row),
+                     examples[i].row);
+        assert_int_equal(insn.size, snippets[i].size);
+        assert_memory_equal(insn.bytes, bytes, insn.size);
+        // A pc-relative operand is never copied.
+        if (strstr(examples[i].text, "rip") != NULL && (insn.flags & TL_INSN_NOP) == 0 &&
+            insn.reloc != TL_RELOC_REFUSE) {
+            assert_true((insn.flags & TL_INSN_PCREL_DATA) != 0);
+            assert_int_not_equal(insn.reloc, TL_RELOC_COPY);
+            assert_int_equal(insn.disp_size, 4);
+            int32_t disp;
+            memcpy(&disp, bytes + insn.disp_off, 4);
+            assert_int_equal(insn.target, AT + insn.size + (uint64_t)(int64_t)disp);
+        }
+        // The quick form says the same.
+        assert_int_equal(tl_arch_x86_64.skim(bytes, snippets[i].size, AT, &skimmed), 0);
+        assert_int_equal(skimmed.size, insn.size);
+        assert_int_equal(skimmed.flow, insn.flow);
+        assert_int_equal(skimmed.reloc, insn.reloc);
+        assert_int_equal(skimmed.refusal, insn.refusal);
+        assert_int_equal(skimmed.target, insn.target);
+        assert_int_equal(skimmed.disp_off, insn.disp_off);
+        // Cut short by one byte it is no instruction, or at least not this one.
+        if (tl_arch_x86_64.decode(bytes, insn.size - 1u, AT, &skimmed) == 0)
+            assert_int_not_equal(skimmed.size, insn.size);
+    }
+}
+
+#define R(n) ((tl_regset)1 << (n))
+#define AX R(0)
+#define CX R(1)
+#define DX R(2)
+#define BX R(3)
+#define SP R(4)
+#define BP R(5)
+#define SI R(6)
+#define DI R(7)
+#define FL (TL_REGSET_FLAGS | TL_REGSET_EACH_FLAG)
+#define CF (TL_REGSET_CF | TL_REGSET_FLAGS)
+#define ZF (TL_REGSET_ZF | TL_REGSET_FLAGS)
+#define ALL (TL_REGSET_ALL | TL_REGSET_EACH_FLAG)
+
+static const struct fact {
+    const char *text;
+    enum tl_flow flow;
+    enum tl_reloc reloc;
+    tl_regset read, written;
+    unsigned flags; // without FAULT
+    bool fault;
+} facts[] = {
+    {"mov al, 1", TL_FLOW_NEXT, TL_RELOC_COPY, 0, 0, 0, false},
+    {"mov ax, cx", TL_FLOW_NEXT, TL_RELOC_COPY, CX, 0, 0, false},
+    {"mov eax, ecx", TL_FLOW_NEXT, TL_RELOC_COPY, CX, AX, 0, false},
+    {"mov ah, cl", TL_FLOW_NEXT, TL_RELOC_COPY, CX, 0, 0, false},
+    {"mov dl, ch", TL_FLOW_NEXT, TL_RELOC_COPY, CX, 0, 0, false},
+    {"mov sil, dil", TL_FLOW_NEXT, TL_RELOC_COPY, DI, 0, 0, false},
+    {"mov r8b, r9b", TL_FLOW_NEXT, TL_RELOC_COPY, R(9), 0, 0, false},
+    {"movzx eax, cl", TL_FLOW_NEXT, TL_RELOC_COPY, CX, AX, 0, false},
+    {"movsx ax, cl", TL_FLOW_NEXT, TL_RELOC_COPY, CX, 0, 0, false},
+    {"mov [rdi+rcx*4], rdx", TL_FLOW_NEXT, TL_RELOC_COPY, DI | CX | DX, 0, 0, true},
+    {"lea rax, [rdi+rcx*4]", TL_FLOW_NEXT, TL_RELOC_COPY, DI | CX, AX, 0, false},
+    {"xor eax, eax", TL_FLOW_NEXT, TL_RELOC_COPY, 0, AX | FL, 0, false},
+    {"sub r9, r9", TL_FLOW_NEXT, TL_RELOC_COPY, 0, R(9) | FL, 0, false},
+    {"xor ax, ax", TL_FLOW_NEXT, TL_RELOC_COPY, AX, FL, 0, false},
+    {"sbb eax, eax", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CF,
+     AX | (TL_REGSET_EACH_FLAG & ~TL_REGSET_AF), 0, false},
+    {"add rax, rdx", TL_FLOW_NEXT, TL_RELOC_COPY, AX | DX, AX | FL, 0, false},
+    {"add al, dl", TL_FLOW_NEXT, TL_RELOC_COPY, AX | DX, FL, 0, false},
+    {"inc eax", TL_FLOW_NEXT, TL_RELOC_COPY, AX, AX | (TL_REGSET_EACH_FLAG & ~TL_REGSET_CF), 0,
+     false},
+    {"cmovz eax, edx", TL_FLOW_NEXT, TL_RELOC_COPY, DX | ZF, 0, 0, false},
+    {"setnz al", TL_FLOW_NEXT, TL_RELOC_COPY, ZF, 0, 0, false},
+    {"adc rax, 0", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CF, AX | FL, 0, false},
+    {"shl rax, cl", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX, AX, 0, false},
+    {"shl rax, 0", TL_FLOW_NEXT, TL_RELOC_COPY, AX, AX, 0, false},
+    {"shl rax, 64", TL_FLOW_NEXT, TL_RELOC_COPY, AX, AX, 0, false},
+    {"bsf eax, edx", TL_FLOW_NEXT, TL_RELOC_COPY, DX, 0, 0, false},
+    {"tzcnt rax, rdx", TL_FLOW_NEXT, TL_RELOC_COPY, DX, 0, 0, false},
+    {"mul rcx", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX, AX | DX | TL_REGSET_CF | TL_REGSET_OF, 0,
+     false},
+    {"div rcx", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX | DX, AX | DX, 0, true},
+    {"cqo", TL_FLOW_NEXT, TL_RELOC_COPY, AX, DX, 0, false},
+    {"cdqe", TL_FLOW_NEXT, TL_RELOC_COPY, AX, AX, 0, false},
+    {"cpuid", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX, AX | BX | CX | DX, 0, true},
+    {"rdtsc", TL_FLOW_NEXT, TL_RELOC_COPY, 0, AX | DX, 0, true},
+    {"rdsspq rax", TL_FLOW_NEXT, TL_RELOC_COPY, 0, 0, 0, true},
+    {"cmpxchg [rdi], rdx", TL_FLOW_NEXT, TL_RELOC_COPY, AX | DX | DI, FL, 0, true},
+    {"xchg rax, rdx", TL_FLOW_NEXT, TL_RELOC_COPY, AX | DX, AX | DX, 0, false},
+    {"rep movsb", TL_FLOW_NEXT, TL_RELOC_COPY, CX | SI | DI, 0, 0, true},
+    {"rep stosq", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX | DI, 0, 0, true},
+    {"repnz scasb", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX | DI | ZF, 0, 0, true},
+    {"rep lodsd", TL_FLOW_NEXT, TL_RELOC_COPY, CX | SI, 0, 0, true},
+    {"lodsd", TL_FLOW_NEXT, TL_RELOC_COPY, SI, AX, 0, true},
+    {"push rbp", TL_FLOW_NEXT, TL_RELOC_COPY, BP | SP, SP, TL_INSN_WRITES_SP, true},
+    {"pop r12", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | R(12), TL_INSN_WRITES_SP, true},
+    {"pushfq", TL_FLOW_NEXT, TL_RELOC_COPY, SP | FL, SP, TL_INSN_WRITES_SP, true},
+    {"popfq", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | FL, TL_INSN_WRITES_SP, true},
+    {"lahf", TL_FLOW_NEXT, TL_RELOC_COPY, FL & ~TL_REGSET_OF, 0, 0, false},
+    {"leave", TL_FLOW_NEXT, TL_RELOC_COPY, SP | BP, SP | BP, TL_INSN_WRITES_SP, true},
+    {"add rsp, 8", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | FL, TL_INSN_WRITES_SP, false},
+    {"nop dword ptr [rax+rcx]", TL_FLOW_NEXT, TL_RELOC_COPY, 0, 0, TL_INSN_NOP, false},
+    {"endbr64", TL_FLOW_NEXT, TL_RELOC_COPY, 0, 0, TL_INSN_NOP | TL_INSN_LANDING, false},
+    {"prefetcht0 [rdi]", TL_FLOW_NEXT, TL_RELOC_COPY, DI, 0, 0, false},
+    {"pxor xmm0, xmm0", TL_FLOW_NEXT, TL_RELOC_COPY, 0, 0, 0, false},
+    {"addsd xmm0, xmm1", TL_FLOW_NEXT, TL_RELOC_COPY, 0, 0, 0, true},
+    {"movq rax, xmm0", TL_FLOW_NEXT, TL_RELOC_COPY, 0, AX, 0, false},
+    {"pextrb eax, xmm0, 1", TL_FLOW_NEXT, TL_RELOC_COPY, 0, AX, 0, false},
+    {"ucomisd xmm0, xmm1", TL_FLOW_NEXT, TL_RELOC_COPY, 0, FL, 0, true},
+    {"mulx rax, rcx, rbx", TL_FLOW_NEXT, TL_RELOC_COPY, DX | BX, AX | CX, 0, false},
+    {"vpgatherdd xmm0, [rax+xmm1*4], xmm2", TL_FLOW_NEXT, TL_RELOC_COPY, AX, 0, 0, true},
+    {"jmp .+0x100", TL_FLOW_JUMP, TL_RELOC_BRANCH, 0, 0, 0, false},
+    {"jz .+0x100", TL_FLOW_COND, TL_RELOC_COND, ZF, 0, 0, false},
+    {"jrcxz .+8", TL_FLOW_COND, TL_RELOC_LOOP, CX, 0, TL_INSN_SHORT_ONLY, false},
+    {"loopz .+8", TL_FLOW_COND, TL_RELOC_LOOP, CX | ZF, CX, TL_INSN_SHORT_ONLY, false},
+    {"jmp rax", TL_FLOW_IJUMP, TL_RELOC_IJUMP, AX, 0, 0, false},
+    {"notrack jmp [rdi+8]", TL_FLOW_IJUMP, TL_RELOC_IJUMP, DI, 0, 0, true},
+    {"call .+0x100", TL_FLOW_CALL, TL_RELOC_CALL, SP, SP, TL_INSN_WRITES_SP, true},
+    {"call rdx", TL_FLOW_ICALL, TL_RELOC_ICALL, SP | DX, SP, TL_INSN_WRITES_SP, true},
+    {"ret", TL_FLOW_RET, TL_RELOC_COPY, SP, SP, TL_INSN_WRITES_SP, true},
+    {"syscall", TL_FLOW_NEXT, TL_RELOC_REFUSE, ALL, 0, TL_INSN_SYSCALL, false},
+    {"ud2", TL_FLOW_STOP, TL_RELOC_REFUSE, ALL, 0, 0, true},
+};
+
+static void facts_are_exact(void **state)
+{
+    (void)state;
+    static struct snippet snippets[TL_ARRAY_COUNT(facts)];
+    for (size_t i = 0; i < TL_ARRAY_COUNT(facts); i++)
+        snippets[i].text = facts[i].text;
+    assert_true(assemble(snippets, TL_ARRAY_COUNT(facts)));
+    unsigned wrong = 0;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(facts); i++) {
+        struct tl_insn insn;
+        const struct fact *fact = &facts[i];
+        assert_int_equal(tl_arch_x86_64.decode(snippets[i].bytes, snippets[i].size, AT, &insn), 0);
+        if (insn.flow == fact->flow && insn.reloc == fact->reloc && insn.read == fact->read &&
+            insn.written == fact->written &&
+            (insn.flags & ~(unsigned)TL_INSN_MAY_FAULT) == fact->flags &&
+            ((insn.flags & TL_INSN_MAY_FAULT) != 0) == fact->fault)
+            continue;
+        wrong++;
+        print_error("%s: flow %u reloc %u read %x written %x flags %x, not %u %u %x %x %x%s\n",
+                    fact->text, insn.flow, insn.reloc, insn.read, insn.written, insn.flags,
+                    fact->flow, fact->reloc, fact->read, fact->written, fact->flags,
+                    fact->fault ? " fault" : "");
+    }
+    assert_int_equal(wrong, 0);
+}
+
+// Bytes that no assembler writes, and what must be said of them.
+static const struct raw {
+    const char *name;
+    uint8_t bytes[16];
+    uint8_t size;
+    int status;
+    enum tl_refusal refusal;
+} raws[] = {
+    {"66 90 is a nop", {0x66, 0x90}, 2, 0, TL_REFUSE_NONE},
+    {"many prefixes", {0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x90}, 7, 0, TL_REFUSE_NONE},
+    {"fifteen prefixes are no instruction",
+     {0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e,
+      0x90},
+     16,
+     TL_E_FORMAT,
+     TL_REFUSE_NONE},
+    {"66 e8", {0x66, 0xe8, 0, 1, 0, 0}, 6, 0, TL_REFUSE_VENDOR},
+    {"66 jmp rax", {0x66, 0xff, 0xe0}, 3, 0, TL_REFUSE_VENDOR},
+    {"66 48 e8 is the call of the TLS sequence",
+     {0x66, 0x66, 0x48, 0xe8, 0, 1, 0, 0},
+     8,
+     0,
+     TL_REFUSE_NONE},
+    {"eip-relative", {0x67, 0x48, 0x8b, 0x05, 0, 1, 0, 0}, 8, 0, TL_REFUSE_PC_USE},
+    {"invalid in 64-bit mode", {0x06}, 1, TL_E_FORMAT, TL_REFUSE_NONE},
+    {"int3", {0xcc}, 1, 0, TL_REFUSE_TRAP},
+    {"kvm prefix", {0x0f, 0x0b, 'k', 'v', 'm', 0x0f, 0xa2}, 7, 0, TL_REFUSE_EMULATE},
+    {"xen prefix", {0x0f, 0x0b, 'x', 'e', 'n', 0x0f, 0xa2}, 7, 0, TL_REFUSE_EMULATE},
+    {"xbegin", {0xc7, 0xf8, 0, 0, 0, 0}, 6, 0, TL_REFUSE_TRANSACTION},
+    {"xabort", {0xc6, 0xf8, 1}, 3, 0, TL_REFUSE_TRANSACTION},
+    {"lret 8", {0xca, 8, 0}, 3, 0, TL_REFUSE_FAR},
+    {"rex lret", {0x48, 0xcb}, 2, 0, TL_REFUSE_FAR},
+    {"nothing", {0}, 0, TL_E_FORMAT, TL_REFUSE_NONE},
+};
+
+static void odd_bytes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(raws); i++) {
+        struct tl_insn insn = {0};
+        int status = tl_arch_x86_64.decode(raws[i].bytes, raws[i].size, AT, &insn);
+        if (status != raws[i].status || (status == 0 && insn.refusal != raws[i].refusal) ||
+            (status == 0 && raws[i].size < 16 && insn.size != raws[i].size) ||
+            (status == 0 && (insn.reloc == TL_RELOC_REFUSE) != (insn.refusal != TL_REFUSE_NONE)))
+            fail_msg("%s: status %d refusal '%s' size %u", raws[i].name, status,
+                     tl_refusal_text(insn.refusal), insn.size);
+    }
+}
+
+static void displacements_before_immediates(void **state)
+{
+    (void)state;
+    struct snippet snippets[] = {{.text = "cmp byte ptr [rip+0x11223344], 7"},
+                                 {.text = "cmp dword ptr [rip+0x11223344], 0x55667788"},
+                                 {.text = "mov qword ptr [rip+0x11223344], 0x55667788"},
+                                 {.text = "test byte ptr [rip+0x11223344], 7"},
+                                 {.text = "imul eax, [rip+0x11223344], 0x55667788"}};
+    assert_true(assemble(snippets, TL_ARRAY_COUNT(snippets)));
+    for (size_t i = 0; i < TL_ARRAY_COUNT(snippets); i++) {
+        static const uint8_t disp[] = {0x44, 0x33, 0x22, 0x11};
+        struct tl_insn insn;
+        assert_int_equal(tl_arch_x86_64.decode(snippets[i].bytes, snippets[i].size, AT, &insn), 0);
+        assert_memory_equal(insn.bytes + insn.disp_off, disp, 4);
+        assert_int_equal(insn.target, AT + insn.size + 0x11223344);
+    }
+}
+
+static void text_is_cut_and_terminated(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[] = {0x48, 0x8b, 0x05, 0, 1, 0, 0};
+    struct tl_insn insn;
+    char buf[8] = "zzzzzzz";
+    assert_int_equal(tl_arch_x86_64.decode(bytes, sizeof(bytes), AT, &insn), 0);
+    tl_arch_x86_64.print(&insn, buf, sizeof(buf));
+    assert_string_equal(buf, "mov rax");
+    tl_arch_x86_64.print(&insn, buf, 1);
+    assert_string_equal(buf, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(examples_decode_to_their_rows),
+        cmocka_unit_test(facts_are_exact),
+        cmocka_unit_test(odd_bytes),
+        cmocka_unit_test(displacements_before_immediates),
+        cmocka_unit_test(text_is_cut_and_terminated),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
