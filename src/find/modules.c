@@ -6,6 +6,9 @@
 // module 0 is the program, if it was found at all.
 #include "find/modules.h"
 
+// What an earlier run left in the target (agent/layout.h) is no module of the program's.
+#define TL_CODE_MAP_PREFIX "/memfd:trapless:"
+
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -282,7 +285,8 @@ int tl_modules_of_process(pid_t pid, const struct tl_maps *maps,
         // Devices are no files, and opening one may do something.
         bool device =
             strncmp(map->path, "/dev/", 5) == 0 && strncmp(map->path, "/dev/shm/", 9) != 0;
-        if (map->prot & TL_PROT_EXEC && map->inode && map->path[0] == '/' && !device &&
+        bool own_code = strncmp(map->path, TL_CODE_MAP_PREFIX, strlen(TL_CODE_MAP_PREFIX)) == 0;
+        if (map->prot & TL_PROT_EXEC && map->inode && map->path[0] == '/' && !device && !own_code &&
             !module_known(modules, map))
             error = add_mapped(modules, maps, map, &own, diag);
     }

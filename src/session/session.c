@@ -206,10 +206,13 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
     if (!session->sites.count)
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe matched");
     double start = tl_session_now_ms();
+    int error = tl_sites_distinct(session->modules, &session->sites, diag);
+    if (error)
+        return error;
     for (size_t i = 0; i < session->sites.count; i++)
         session->state[i].counter = (uint32_t)i;
     session->attached = true;
-    int error = place_all(session, diag);
+    error = place_all(session, diag);
     if (!error && !placed_count(session)) {
         error = tl_diag_set(diag, TL_E_NOMATCH, "none of %zu probes could be placed: %s",
                             session->sites.count, tl_session_site(session, 0)->reason);
