@@ -1,8 +1,8 @@
 // The ways to jump, one after the other, for one site.
 //
 // Does not order the sites, and does not read what it writes: bytes of text come from the facts and
-// the file. Invariants: a refused site has nothing reserved; the bytes of one patch are owned by nobody
-// else; no window covers another site.
+// the file. Invariants: a refused site has nothing reserved; the bytes of one patch are owned by
+// nobody else; no window covers another site.
 #include "plan/layout.h"
 
 #include "plan/place.h"
@@ -12,8 +12,8 @@
 const char *tl_way_text(enum tl_way way)
 {
     static const char *const text[] = {
-        [TL_WAY_NONE] = "none",     [TL_WAY_ONE] = "one",       [TL_WAY_CALL] = "call",
-        [TL_WAY_PUN] = "pun",       [TL_WAY_WINDOW] = "window", [TL_WAY_ISLAND] = "island",
+        [TL_WAY_NONE] = "none", [TL_WAY_ONE] = "one",       [TL_WAY_CALL] = "call",
+        [TL_WAY_PUN] = "pun",   [TL_WAY_WINDOW] = "window", [TL_WAY_ISLAND] = "island",
     };
     return (unsigned)way < TL_ARRAY_COUNT(text) ? text[way] : "none";
 }
@@ -31,7 +31,8 @@ void tl_layout_undo(struct tl_planner *planner, const struct tl_layout *layout)
     }
 }
 
-// ---- what is displaced ---------------------------------------------------------------------------
+// ---- what is displaced
+// ---------------------------------------------------------------------------
 
 static bool insn_goes_on(const struct tl_insn *insn)
 {
@@ -43,8 +44,8 @@ static void insn_add(const struct tl_spot *spot, struct tl_layout *layout)
     struct tl_insn *insn = &layout->insn[layout->in.insn_count];
     *insn = spot->facts->insn[layout->in.insn_count++];
     insn->addr += (tl_addr)spot->module->bias;
-    bool direct = insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP ||
-                  insn->flow == TL_FLOW_CALL;
+    bool direct =
+        insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP || insn->flow == TL_FLOW_CALL;
     if (direct || insn->flags & TL_INSN_PCREL_DATA)
         insn->target += (tl_addr)spot->module->bias;
     layout->window_size = (uint8_t)(layout->window_size + insn->size);
@@ -119,7 +120,8 @@ static bool layout_may_fault(const struct tl_layout *layout)
     return false;
 }
 
-// ---- what is in the way ----------------------------------------------------------------------------
+// ---- what is in the way
+// ----------------------------------------------------------------------------
 
 // Does another site of this run start strictly inside [addr, addr + size)?
 static bool site_inside(const struct tl_planner *planner, tl_addr addr, unsigned size)
@@ -152,7 +154,8 @@ static uint8_t layout_check(const struct tl_planner *planner, const struct tl_sp
     return TL_REFUSE_NONE;
 }
 
-// ---- the ways ----------------------------------------------------------------------------------------
+// ---- the ways
+// ----------------------------------------------------------------------------------------
 
 static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
                     struct tl_layout *layout, uint8_t *refusal)
@@ -175,8 +178,8 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
     return tl_place_call(planner, spot, layout, refusal);
 }
 
-static int one_try(struct tl_planner *planner, const struct tl_spot *spot,
-                   struct tl_layout *layout, uint8_t *refusal)
+static int one_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                   uint8_t *refusal)
 {
     *refusal = TL_REFUSE_NO_WINDOW;
     if (spot->facts->insn[0].size < planner->arch->jump_size)
@@ -188,8 +191,8 @@ static int one_try(struct tl_planner *planner, const struct tl_spot *spot,
     return tl_place_branch(planner, spot, layout, spot->addr, planner->arch->jump_size, refusal);
 }
 
-static int pun_try(struct tl_planner *planner, const struct tl_spot *spot,
-                   struct tl_layout *layout, uint8_t *refusal)
+static int pun_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                   uint8_t *refusal)
 {
     unsigned size = spot->facts->insn[0].size;
     *refusal = TL_REFUSE_NO_WINDOW;
@@ -224,9 +227,8 @@ static int window_try(struct tl_planner *planner, const struct tl_spot *spot,
     const struct tl_insn *last = &layout->insn[layout->in.insn_count - 1];
     tl_addr end = last->addr + last->size, bias = (tl_addr)spot->module->bias;
     // Code behind the last instruction that is not known padding may be run by somebody yet.
-    if (end < spot->addr + size &&
-        !range_holds(spot->module->padding, spot->module->padding_count, end - bias,
-                     spot->addr + size - bias))
+    if (end < spot->addr + size && !range_holds(spot->module->padding, spot->module->padding_count,
+                                                end - bias, spot->addr + size - bias))
         layout->interior = true;
     *refusal = TL_REFUSE_NO_WINDOW;
     if (layout->interior && (quiet || spot->no_interior))
@@ -235,23 +237,37 @@ static int window_try(struct tl_planner *planner, const struct tl_spot *spot,
     return *refusal ? 0 : tl_place_branch(planner, spot, layout, spot->addr, size, refusal);
 }
 
-// ---- islands -------------------------------------------------------------------------------------------
+// ---- islands
+// -------------------------------------------------------------------------------------------
 
-// Puts the branch of an island at `at`, then the short jump to it at the site.
+// Puts the branch of an island at `at`, then the short jump to it at the site. The site's bytes are
+// spoken for first: padding behind it may be its own window, padding in front a pun that ends in
+// it.
 static int island_place(struct tl_planner *planner, const struct tl_spot *spot,
                         struct tl_layout *layout, tl_addr at, unsigned own, unsigned short_own,
                         uint8_t *refusal)
 {
     uint8_t after[TL_PATCH_SIZE_MAX];
     const struct tl_arch *arch = planner->arch;
+    unsigned relied = arch->short_size - short_own;
     *refusal = TL_REFUSE_NO_WINDOW;
     if (!arch->emit_short(spot->addr, at, after))
         return 0;
-    int error = tl_place_branch(planner, spot, layout, at, own, refusal);
-    if (error || *refusal)
+    bool relied_before =
+        tl_owned_any(planner->owned, spot->addr + short_own, relied, TL_OWNED_RELIED);
+    int error = tl_owned_add(planner->owned, spot->addr, short_own, TL_OWNED_WRITTEN, after);
+    if (!error && relied)
+        error = tl_owned_add(planner->owned, spot->addr + short_own, relied, TL_OWNED_RELIED, NULL);
+    if (!error && bytes_free(planner, at, own))
+        error = tl_place_branch(planner, spot, layout, at, own, refusal);
+    if (error)
         return error;
-    return tl_place_patch(planner, spot, layout, spot->addr, after, short_own,
-                          arch->short_size - short_own, 0);
+    if (!*refusal)
+        return tl_place_patch(planner, spot, layout, spot->addr, after, short_own, relied, 0);
+    tl_owned_remove(planner->owned, spot->addr, short_own, TL_OWNED_WRITTEN);
+    if (!relied_before)
+        tl_owned_remove(planner->owned, spot->addr + short_own, relied, TL_OWNED_RELIED);
+    return 0;
 }
 
 // Islands in one run of padding. Its last bytes come first: its first may be the end of a short
@@ -264,7 +280,7 @@ static int padding_try(struct tl_planner *planner, const struct tl_spot *spot,
     for (unsigned puns = 0; puns < 2; puns++) {
         for (tl_addr at = run.end - 1; at >= run.start; at--) {
             unsigned room = run.end - at < jump_size ? (unsigned)(run.end - at) : jump_size;
-            if ((room < jump_size) != puns || !bytes_free(planner, at, room))
+            if ((room < jump_size) != puns)
                 continue;
             int error = island_place(planner, spot, layout, at, room, short_own, refusal);
             if (error || !*refusal)
@@ -294,10 +310,10 @@ static int short_pun_try(struct tl_planner *planner, const struct tl_spot *spot,
         return 0;
     tl_addr at = spot->addr + planner->arch->short_size + (tl_addr)(int64_t)(int8_t)disp;
     unsigned room = planner->arch->jump_size;
-    while (room && !range_holds(module->padding, module->padding_count, at - bias,
-                                at - bias + room))
+    while (room &&
+           !range_holds(module->padding, module->padding_count, at - bias, at - bias + room))
         room--;
-    if (!room || !bytes_free(planner, at, room))
+    if (!room)
         return 0;
     return island_place(planner, spot, layout, at, room, 1, refusal);
 }
@@ -352,7 +368,8 @@ static int island_try(struct tl_planner *planner, const struct tl_spot *spot,
     return 0;
 }
 
-// ---- looping branches --------------------------------------------------------------------------------
+// ---- looping branches
+// --------------------------------------------------------------------------------
 
 // A looping branch with a long displacement gets a new one; no detour.
 static int retarget_try(struct tl_planner *planner, const struct tl_spot *spot,
@@ -390,7 +407,8 @@ bool tl_layout_emit(const struct tl_planner *planner, struct tl_layout *layout)
     return true;
 }
 
-// ---- the choice ----------------------------------------------------------------------------------------
+// ---- the choice
+// ----------------------------------------------------------------------------------------
 
 // Of two reasons, the one that tells more: what would have to be different.
 static uint8_t refusal_better(uint8_t window, uint8_t pun)

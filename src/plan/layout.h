@@ -24,15 +24,15 @@ struct tl_planner {
 struct tl_spot {
     const struct tl_site_facts *facts;
     const struct tl_plan_module *module;
-    tl_addr addr;       // runtime
+    tl_addr addr; // runtime
     uint32_t counter_off;
     enum tl_action action;
-    bool looped;        // an entry with looping branches: its detour must hold the displaced instructions
-    bool window_only;   // a looping branch lies in the window and has no other way
-    bool no_interior;   // must be written if anything is: no window that a thread could stand in
-    bool diverts;       // a looping branch itself
+    bool looped; // an entry with looping branches: its detour must hold the displaced instructions
+    bool window_only;    // a looping branch lies in the window and has no other way
+    bool no_interior;    // must be written if anything is: no window that a thread could stand in
+    bool diverts;        // a looping branch itself
     tl_addr divert_from; // where it leads
-    tl_addr divert_to;  // 0: its own displaced instructions; else a place holder of any distance
+    tl_addr divert_to;   // 0: its own displaced instructions; else a place holder of any distance
     struct tl_range detour_within; // where the detour may start
 };
 
@@ -48,7 +48,7 @@ struct tl_layout {
     struct tl_emit_in in;
     struct tl_insn insn[TL_WINDOW_INSNS_MAX]; // runtime
     struct tl_detour detour;
-    struct tl_detour stub; // size 0: none
+    struct tl_detour stub;                              // size 0: none
     struct tl_reserved reserved[TL_LAYOUT_DETOURS_MAX]; // [0] the detour, [1] the stub
     uint8_t reserved_count;
     struct tl_patch patch[TL_LAYOUT_PATCHES_MAX];

@@ -1,7 +1,8 @@
-// A sparse map of text bytes: written, relied on, unknown. Grows with what is noted, not with the text.
+// A sparse map of text bytes: written, relied on, unknown. Grows with what is noted, not with the
+// text.
 //
-// Invariant: open addressing with linear probing, never more than half full; lines are only forgotten
-// all together.
+// Invariant: open addressing with linear probing, never more than half full; lines are only
+// forgotten all together.
 #include "plan/owned.h"
 
 #include "base/diag.h"

@@ -1,11 +1,13 @@
 // Places detours: the displacement that a branch may have, the free memory it may point to, and the
 // bytes that come of it.
 //
-//   pun of a 2-byte instruction:   |e9 d0|d1 d2 d3|   d0 is ours; d1..d3 are the bytes that follow, as
-//                                  | own | relied |   they will be when all higher sites are written
+//   pun of a 2-byte instruction:   |e9 d0|d1 d2 d3|   d0 is ours; d1..d3 are the bytes that follow,
+//   as
+//                                  | own | relied |   they will be when all higher sites are
+//                                  written
 //
-// Does not choose among the ways. Invariants: a byte that a pun relies on has a known final value and
-// is never written by anybody else; nothing is reserved when a function refuses.
+// Does not choose among the ways. Invariants: a byte that a pun relies on has a known final value
+// and is never written by anybody else; nothing is reserved when a function refuses.
 #include "plan/place.h"
 
 #include <string.h>
@@ -46,9 +48,8 @@ static bool text_final(const struct tl_planner *planner, const struct tl_spot *s
     return tl_owned_value(planner->owned, addr, out) || tl_place_text(spot, addr, out);
 }
 
-int tl_place_patch(struct tl_planner *planner, const struct tl_spot *spot,
-                   struct tl_layout *layout, tl_addr at, const uint8_t *after, unsigned size,
-                   unsigned relied, unsigned ways)
+int tl_place_patch(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                   tl_addr at, const uint8_t *after, unsigned size, unsigned relied, unsigned ways)
 {
     struct tl_patch *patch = &layout->patch[layout->patch_count];
     *patch = (struct tl_patch){.addr = at, .size = (uint8_t)size, .relied = (uint8_t)relied};
@@ -118,8 +119,9 @@ static int detour_take(struct tl_planner *planner, struct tl_layout *layout, tl_
     return error;
 }
 
-// Finds a place for the detour where the query allows, and emits it there. The size depends a little on
-// the place (alignment of literals, reach), so what was found is tried, and asked for again if it grew.
+// Finds a place for the detour where the query allows, and emits it there. The size depends a
+// little on the place (alignment of literals, reach), so what was found is tried, and asked for
+// again if it grew.
 static uint8_t detour_place(const struct tl_planner *planner, struct tl_layout *layout,
                             struct tl_place_query *query, tl_addr *addr, enum tl_place_cost *cost)
 {
@@ -170,8 +172,8 @@ static uint8_t reach_place(const struct tl_planner *planner, const struct tl_spo
 // One way to write a pun: so many prefixes, so many displacement bytes of our own.
 struct pun {
     uint8_t prefixes, free;
-    tl_addr end;          // of the branch
-    uint32_t fixed;       // displacement with the free bytes 0
+    tl_addr end;    // of the branch
+    uint32_t fixed; // displacement with the free bytes 0
     struct tl_place_query query;
 };
 
@@ -283,7 +285,8 @@ static int pun_place(struct tl_planner *planner, const struct tl_spot *spot,
     return error ? error : pun_write(planner, spot, layout, at, own, &best, best_addr);
 }
 
-// ---- all branches --------------------------------------------------------------------------------
+// ---- all branches
+// --------------------------------------------------------------------------------
 
 int tl_place_branch(struct tl_planner *planner, const struct tl_spot *spot,
                     struct tl_layout *layout, tl_addr at, unsigned own, uint8_t *refusal)

@@ -1,12 +1,12 @@
 // Plans the sites of a run together: order, looping branches, the set that owns the results.
 //
 // Sites are planned from the highest address down, so that the bytes a pun relies on are final. A
-// branch that leads back to a probed entry is a site of its own, without an action, planned before its
-// entry; its detour is written when the entry's place is known.
+// branch that leads back to a probed entry is a site of its own, without an action, planned before
+// its entry; its detour is written when the entry's place is known.
 //
-// Does not know the ways to jump (layout.c) nor the address space (space.c). Invariants: each request
-// gets a plan or a refusal; a refused site has nothing reserved; an entry whose loops can't be moved is
-// refused.
+// Does not know the ways to jump (layout.c) nor the address space (space.c). Invariants: each
+// request gets a plan or a refusal; a refused site has nothing reserved; an entry whose loops can't
+// be moved is refused.
 #include "plan/layout.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum item_state { ITEM_PENDING, ITEM_BUSY, ITEM_PLACED, ITEM_REFUSED };
 
 // A request, or a looping branch that nobody asked for.
 struct item {
-    tl_addr addr;                         // runtime
+    tl_addr addr;                          // runtime
     const struct tl_plan_request *request; // NULL: a looping branch only
     const struct tl_site_facts *facts;
     uint32_t index; // of the request
@@ -65,7 +65,8 @@ struct run {
     struct tl_diag *diag;
 };
 
-// ---- the set -------------------------------------------------------------------------------------
+// ---- the set
+// -------------------------------------------------------------------------------------
 
 static void *arena_copy(struct tl_plan_set *set, const void *data, size_t size)
 {
@@ -129,7 +130,8 @@ static int detour_add(struct tl_plan_set *set, tl_addr addr, const struct tl_det
     return 0;
 }
 
-// ---- items ---------------------------------------------------------------------------------------
+// ---- items
+// ---------------------------------------------------------------------------------------
 
 static int item_compare(const void *a, const void *b, void *opaque)
 {
@@ -197,8 +199,8 @@ static uint32_t item_find(const struct run *run, size_t count, tl_addr addr)
 static bool window_holds(const struct run *run, const struct item *item, tl_addr looper)
 {
     unsigned size = run->planner.arch->jump_size;
-    return looper > item->addr && looper < item->addr + size &&
-           item->facts->insn[0].size < size && item->facts->window_max >= size;
+    return looper > item->addr && looper < item->addr + size && item->facts->insn[0].size < size &&
+           item->facts->window_max >= size;
 }
 
 // Only a direct branch can be led elsewhere.
@@ -235,7 +237,8 @@ static int loopers_add(struct run *run, uint32_t self, size_t requested)
     const struct tl_site_facts *facts = run->item[self].facts;
     run->item[self].loop_refused = facts->looper_more || facts->looper_count > LOOPERS_MAX;
     for (unsigned i = 0; i < facts->looper_count && !run->item[self].loop_refused; i++) {
-        tl_addr addr = facts->loopers[i] + (tl_addr)run->planner.modules[run->item[self].module].bias;
+        tl_addr addr =
+            facts->loopers[i] + (tl_addr)run->planner.modules[run->item[self].module].bias;
         struct item *item = &run->item[self];
         if (addr == item->addr) {
             item->self_loop = true;
@@ -308,7 +311,8 @@ static int items_make(struct run *run, const struct tl_plan_request *requests, s
     return run_sort(run);
 }
 
-// ---- planning one item -----------------------------------------------------------------------------
+// ---- planning one item
+// -----------------------------------------------------------------------------
 
 static int patches_keep(struct run *run, const struct item *item, const struct tl_layout *layout,
                         struct tl_plan *plan)
@@ -487,14 +491,23 @@ static int item_plan(struct run *run, uint32_t index)
     item->layout = malloc(sizeof *item->layout);
     if (!item->layout)
         return TL_E_NOMEM;
+    // A looping branch is let go if its entry is refused, so no pun may count on its bytes.
+    for (unsigned i = 0; !item->request && i < run->layout.patch_count; i++) {
+        error = tl_owned_add(run->planner.owned, run->layout.patch[i].addr,
+                             run->layout.patch[i].size, TL_OWNED_UNKNOWN, NULL);
+        if (error)
+            return error;
+    }
     *item->layout = run->layout;
     item->layout->in.insn = item->layout->insn;
     return 0;
 }
 
-// ---- finishing -------------------------------------------------------------------------------------
+// ---- finishing
+// -------------------------------------------------------------------------------------
 
-// Writes the detour of a looping branch, now that the entry's place is known, or the entry was refused.
+// Writes the detour of a looping branch, now that the entry's place is known, or the entry was
+// refused.
 static bool looper_finish(struct run *run, struct item *item)
 {
     const struct item *owner = item->owner == NO_ITEM ? NULL : &run->item[item->owner];
@@ -620,9 +633,9 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
     free(run.item);
     if (error) {
         tl_plan_set_destroy(run.set);
-        return error == TL_E_NOMEM ? tl_diag_set(diag, error, "out of memory for %zu sites",
-                                                 request_count)
-                                   : error;
+        return error == TL_E_NOMEM
+                   ? tl_diag_set(diag, error, "out of memory for %zu sites", request_count)
+                   : error;
     }
     *out = run.set;
     return 0;

@@ -1,5 +1,6 @@
-// Stage plan: facts and the layout of the address space -> a rung, a way and a layout for each site,
-// or a refusal. Pure: no system call, no file. Sites are planned together, highest address first.
+// Stage plan: facts and the layout of the address space -> a rung, a way and a layout for each
+// site, or a refusal. Pure: no system call, no file. Sites are planned together, highest address
+// first.
 #ifndef TL_PLAN_PLAN_H
 #define TL_PLAN_PLAN_H
 
@@ -18,8 +19,8 @@ enum tl_way {
 };
 const char *tl_way_text(enum tl_way way);
 
-// What user addresses x86-64 Linux gives a program (4-level page tables): above mmap_min_addr, below
-// the last page of the lower half. Other ISAs pass their own.
+// What user addresses x86-64 Linux gives a program (4-level page tables): above mmap_min_addr,
+// below the last page of the lower half. Other ISAs pass their own.
 #define TL_SPACE_ADDR_MIN 0x10000ull
 #define TL_SPACE_ADDR_MAX 0x7ffffffff000ull
 #define TL_SPACE_MAPPINGS_DEFAULT 60000u // a little under vm.max_map_count's default of 65530
@@ -27,12 +28,14 @@ const char *tl_way_text(enum tl_way way);
 // Free and used address space around the target's text. Addresses are runtime.
 struct tl_space; // opaque
 struct tl_space_options {
-    const struct tl_range *used; // every mapping and every excluded range (above the heap, stack room), sorted
+    const struct tl_range
+        *used; // every mapping and every excluded range (above the heap, stack room), sorted
     size_t used_count;
-    size_t mapping_limit;        // how many new mappings the target may get (vm.max_map_count)
-    tl_addr addr_min, addr_max;  // usable addresses (mmap_min_addr .. TASK_SIZE)
+    size_t mapping_limit;       // how many new mappings the target may get (vm.max_map_count)
+    tl_addr addr_min, addr_max; // usable addresses (mmap_min_addr .. TASK_SIZE)
 };
-int tl_space_create(const struct tl_space_options *options, struct tl_space **out, struct tl_diag *diag);
+int tl_space_create(const struct tl_space_options *options, struct tl_space **out,
+                    struct tl_diag *diag);
 void tl_space_destroy(struct tl_space *space);
 
 // The mappings the plan needs, merged: neighbouring pages share one mapping. Borrowed until destroy
@@ -50,13 +53,13 @@ struct tl_plan_module {
     int64_t bias;
     const struct tl_range *padding; // vaddrs, from tl_analysis_padding
     size_t padding_count;
-    struct tl_range text;           // vaddr range of all its text
-    // The file's bytes of its text (tl_module_facts.text), borrowed for the call: a pun's last bytes and
-    // what padding holds are read here. None: sites get no pun and no island.
+    struct tl_range text; // vaddr range of all its text
+    // The file's bytes of its text (tl_module_facts.text), borrowed for the call: a pun's last
+    // bytes and what padding holds are read here. None: sites get no pun and no island.
     const struct tl_text *texts;
     size_t text_count;
-    // Facts of other instructions of the module (branches that lead back to an entry): tl_analysis_site
-    // and its first argument. NULL: entries that loop are refused.
+    // Facts of other instructions of the module (branches that lead back to an entry):
+    // tl_analysis_site and its first argument. NULL: entries that loop are refused.
     int (*site)(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
                 struct tl_diag *diag);
     struct tl_analysis *analysis;
@@ -70,8 +73,9 @@ struct tl_patch {
     uint8_t size;
     uint8_t before[TL_PATCH_SIZE_MAX]; // what must be there: the file's bytes
     uint8_t after[TL_PATCH_SIZE_MAX];
-    // A pun: this many bytes behind the patch belong to the branch too. They are not written, and must
-    // hold after[size .. size + relied) from the moment the patch is written until it is taken back.
+    // A pun: this many bytes behind the patch belong to the branch too. They are not written, and
+    // must hold after[size .. size + relied) from the moment the patch is written until it is taken
+    // back.
     uint8_t relied;
 };
 
@@ -81,14 +85,15 @@ struct tl_patch {
 #define TL_SITE_NEEDS_MAX 4
 
 struct tl_plan {
-    enum tl_rung rung;        // TL_RUNG_JUMP or TL_RUNG_REFUSED (the caller tries the kernel rung next)
+    enum tl_rung rung; // TL_RUNG_JUMP or TL_RUNG_REFUSED (the caller tries the kernel rung next)
     enum tl_refusal refusal;
     enum tl_way way;
-    tl_addr addr;             // runtime
-    uint8_t window_size;      // bytes of original code the detour displaces (TL_WAY_CALL: the call)
-    bool interior;            // the window has instruction starts strictly inside: threads and stacks are searched
+    tl_addr addr;        // runtime
+    uint8_t window_size; // bytes of original code the detour displaces (TL_WAY_CALL: the call)
+    bool interior; // the window has instruction starts strictly inside: threads and stacks are
+                   // searched
     tl_addr detour_addr;
-    uint16_t detour_size;     // reserved, slots rounded up
+    uint16_t detour_size;           // reserved, slots rounded up
     const struct tl_detour *detour; // owned by the plan set; NULL when refused, or planned alone
     const struct tl_patch *patch;   // written in this order, all or none; owned by the plan set
     uint8_t patch_count;            // at most TL_SITE_PATCHES_MAX
@@ -100,16 +105,17 @@ struct tl_plan {
 // What is the same for every site of one run.
 struct tl_plan_options {
     const struct tl_arch *arch;
-    struct tl_emit_in emit; // action, thread_pointer, table/control/slow addresses: copied for each site
-    bool alone;             // plan each site as if it were the only one (explain): nothing stays reserved,
-                            // and no detour bytes are kept
-    bool refuse_faulting;   // instructions that can fault are not displaced (FAULT_DISPLACED)
+    struct tl_emit_in
+        emit;   // action, thread_pointer, table/control/slow addresses: copied for each site
+    bool alone; // plan each site as if it were the only one (explain): nothing stays reserved,
+                // and no detour bytes are kept
+    bool refuse_faulting; // instructions that can fault are not displaced (FAULT_DISPLACED)
 };
 
 struct tl_plan_set; // opaque; owns plans and detours
 
-// Plans all requests. Requests may come in any order and may repeat an address only once. 0 also when
-// all are refused.
+// Plans all requests. Requests may come in any order and may repeat an address only once. 0 also
+// when all are refused.
 int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
                   const struct tl_plan_module *modules, size_t module_count,
                   const struct tl_plan_request *requests, size_t request_count,

@@ -1,11 +1,13 @@
 // Gaps, pools and slots: where detours may lie, and which mappings they need.
 //
 //   address space   |used|......gap......|used|..gap..|used|
-//   pages           .....[P][P]....[P]...      [P]            sorted, in chunks; 4096 / 32 slots each
-//   groups          |---- 64 MiB bucket of a gap ----|        an upper bound of the mappings needed
+//   pages           .....[P][P]....[P]...      [P]            sorted, in chunks; 4096 / 32 slots
+//   each groups          |---- 64 MiB bucket of a gap ----|        an upper bound of the mappings
+//   needed
 //
-// Decides nothing about sites. Invariants: a page lies wholly in a gap; a slot has one owner; the number
-// of groups that hold pages never passes the mapping limit, and merging never yields more mappings.
+// Decides nothing about sites. Invariants: a page lies wholly in a gap; a slot has one owner; the
+// number of groups that hold pages never passes the mapping limit, and merging never yields more
+// mappings.
 #include "plan/space.h"
 
 #include <stdlib.h>
@@ -189,7 +191,8 @@ static struct group *group_find(const struct tl_space *space, tl_addr page)
     return i < space->group_count && space->group[i].start <= page ? &space->group[i] : NULL;
 }
 
-// ---- slots of a page -----------------------------------------------------------------------------
+// ---- slots of a page
+// -----------------------------------------------------------------------------
 
 static bool grain_taken(const struct page *page, unsigned grain)
 {
@@ -250,7 +253,8 @@ static tl_addr page_place(const struct page *page, const struct tl_place_query *
     return best;
 }
 
-// ---- finding -------------------------------------------------------------------------------------
+// ---- finding
+// -------------------------------------------------------------------------------------
 
 // Would a new page cost a mapping?
 static enum tl_place_cost page_cost(const struct tl_space *space, tl_addr page)
@@ -262,8 +266,8 @@ static enum tl_place_cost page_cost(const struct tl_space *space, tl_addr page)
 }
 
 // What a detour exactly at addr would cost.
-static enum tl_place_cost exact_cost(const struct tl_space *space, const struct tl_place_query *query,
-                                     tl_addr addr)
+static enum tl_place_cost exact_cost(const struct tl_space *space,
+                                     const struct tl_place_query *query, tl_addr addr)
 {
     struct tl_range slots = touched(addr, query->size, query->slot_size);
     enum tl_place_cost worst = TL_PLACE_PAGE;
@@ -448,7 +452,8 @@ enum tl_place_cost tl_space_find(const struct tl_space *space, const struct tl_p
     return query->dense && pages_find(space, query, false, addr) ? TL_PLACE_PAGE : TL_PLACE_LIMIT;
 }
 
-// ---- taking and giving ---------------------------------------------------------------------------
+// ---- taking and giving
+// ---------------------------------------------------------------------------
 
 static int group_page_add(struct tl_space *space, tl_addr page)
 {
@@ -604,9 +609,11 @@ void tl_space_give(struct tl_space *space, tl_addr addr, uint16_t size, uint8_t 
     }
 }
 
-// ---- mappings ------------------------------------------------------------------------------------
+// ---- mappings
+// ------------------------------------------------------------------------------------
 
-// Joins pages across free holes of at most `hole` bytes; returns how many mappings are left. out may be NULL.
+// Joins pages across free holes of at most `hole` bytes; returns how many mappings are left. out
+// may be NULL.
 static size_t pages_merge(const struct tl_space *space, tl_addr hole, struct tl_range *out)
 {
     size_t count = 0;

@@ -17,16 +17,17 @@ struct tl_place_query {
     tl_addr first, last; // where the detour may start, both included
     uint16_t size;       // bytes
     uint8_t slot_size;
-    bool dense;          // any place will do: use the dense pools, which cost the least instruction TLB
-    tl_addr near;        // new pools are opened as near to this as can be
+    bool dense;   // any place will do: use the dense pools, which cost the least instruction TLB
+    tl_addr near; // new pools are opened as near to this as can be
 };
 
-// Finds a free place, the cheapest kind there is. *addr is set for the first three results. Reserves nothing.
+// Finds a free place, the cheapest kind there is. *addr is set for the first three results.
+// Reserves nothing.
 enum tl_place_cost tl_space_find(const struct tl_space *space, const struct tl_place_query *query,
                                  tl_addr *addr);
 
-// Reserves every slot that [addr, addr + size) touches; they must be free. Unreserves them again. give
-// of what was taken last gives the exact state before.
+// Reserves every slot that [addr, addr + size) touches; they must be free. Unreserves them again.
+// give of what was taken last gives the exact state before.
 int tl_space_take(struct tl_space *space, tl_addr addr, uint16_t size, uint8_t slot_size,
                   bool dense);
 void tl_space_give(struct tl_space *space, tl_addr addr, uint16_t size, uint8_t slot_size);

@@ -1,11 +1,11 @@
 // Writes detours: save what is live, find the thread's block, count, restore, run the displaced
 // instructions, branch back.
 //
-// Does not choose the place, nor prove registers dead. Invariants: the count is one instruction that
-// adds to memory, so a signal may land anywhere; no system call; below the stack pointer at most the
-// red zone, three saved registers and the slow path's argument are used; vector registers are not
-// touched; every register and flag that is not proved dead has its value again before the first
-// displaced instruction.
+// Does not choose the place, nor prove registers dead. Invariants: the count is one instruction
+// that adds to memory, so a signal may land anywhere; no system call; below the stack pointer at
+// most the red zone, three saved registers and the slow path's argument are used; vector registers
+// are not touched; every register and flag that is not proved dead has its value again before the
+// first displaced instruction.
 //
 //   skip the red zone, push            only if a register is spilled
 //   lahf; seto %al                     only if flags are live
@@ -15,10 +15,10 @@
 //   displaced instructions; jmp resume
 //   slow: push $counter; call agent; drop it; jmp done
 //   literals
+#include "emit/emit.h"
 #include "agent/layout.h"
 #include "arch/x86_64/relocate.h"
 #include "arch/x86_64/x86_64.h"
-#include "emit/emit.h"
 
 enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, REG_COUNT = 16, NO_REG = 0xff };
 
@@ -29,7 +29,7 @@ struct frame {
     uint8_t a, b;              // scratch; a is NO_REG where one is enough
     uint8_t spill[SPILLS_MAX]; // pushed in this order
     uint8_t spill_count;
-    bool flags;                // flags are live: kept in rax
+    bool flags; // flags are live: kept in rax
 };
 
 static bool frame_has(const struct frame *f, uint8_t reg)
@@ -41,7 +41,8 @@ static bool frame_has(const struct frame *f, uint8_t reg)
 // their code is shorter.
 static uint8_t register_take(struct frame *f, tl_regset dead)
 {
-    static const uint8_t order[] = {RAX, RCX, RDX, RSI, RDI, RBX, 8, 9, 10, 11, RBP, 14, 15, 12, 13};
+    static const uint8_t order[] = {RAX, RCX, RDX, RSI, RDI, RBX, 8, 9,
+                                    10,  11,  RBP, 14,  15,  12,  13};
     for (size_t i = 0; i < sizeof order; i++) {
         if (dead >> order[i] & 1 && !frame_has(f, order[i]))
             return order[i];
@@ -142,7 +143,8 @@ static void branch_close(struct tl_writer *w, uint16_t position, uint16_t to, bo
 
 // ---- the action --------------------------------------------------------------------------------
 
-// The red zone: System V ABI AMD64, "The Stack Frame". add and sub are shorter than lea, but change flags.
+// The red zone: System V ABI AMD64, "The Stack Frame". add and sub are shorter than lea, but change
+// flags.
 static void red_zone_skip(struct tl_writer *w, bool flags_free)
 {
     if (flags_free)
@@ -227,7 +229,8 @@ static void shared_count(struct tl_writer *w, const struct tl_emit_in *in, const
     branch_close(w, silent, w->size, false);
 }
 
-// The agent counts, keeps every register, and leaves its argument to be dropped. Flags are saved or dead.
+// The agent counts, keeps every register, and leaves its argument to be dropped. Flags are saved or
+// dead.
 static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const struct frame *f,
                       uint16_t done, bool wide)
 {
@@ -274,8 +277,8 @@ static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, st
         done = w->size;
         frame_restore(w, &f);
     }
-    uint8_t refusal = in->call_retarget ? tl_relocate_retargeted(in, w, out)
-                                        : tl_relocate_displaced(in, w, out);
+    uint8_t refusal =
+        in->call_retarget ? tl_relocate_retargeted(in, w, out) : tl_relocate_displaced(in, w, out);
     if (refusal)
         return refusal;
     for (uint8_t i = 0; i < slow.count; i++)

@@ -1,13 +1,14 @@
-// Moves instructions to another address so that they do there what they did before: pc-relative data,
-// branches of every kind, calls with their true return address.
+// Moves instructions to another address so that they do there what they did before: pc-relative
+// data, branches of every kind, calls with their true return address.
 //
 // Does not decide which instructions may be displaced, nor where the copy lies. Invariants: at each
-// recorded boundary registers, flags and stack equal those at the original instruction; no flag and no
-// register that is not proved dead is ever written; the red zone is left as it is but for the word
-// that a displaced call itself overwrites. What this file does not know is refused.
+// recorded boundary registers, flags and stack equal those at the original instruction; no flag and
+// no register that is not proved dead is ever written; the red zone is left as it is but for the
+// word that a displaced call itself overwrites. What this file does not know is refused.
 #include "arch/x86_64/relocate.h"
 
-// Opcode and prefix bytes: Intel SDM volume 2, chapter 2 "Instruction Format", appendix A "Opcode Map".
+// Opcode and prefix bytes: Intel SDM volume 2, chapter 2 "Instruction Format", appendix A "Opcode
+// Map".
 enum {
     PREFIX_OPERAND_SIZE = 0x66,
     PREFIX_ADDRESS_SIZE = 0x67,
@@ -69,8 +70,8 @@ static tl_addr insn_end(const struct tl_insn *insn)
 
 // ---- branches --------------------------------------------------------------------------------
 
-// Where a displaced branch or call goes: index of a copy, or -1 and an address. Refuses a target inside
-// the window that is no instruction of it.
+// Where a displaced branch or call goes: index of a copy, or -1 and an address. Refuses a target
+// inside the window that is no instruction of it.
 static uint8_t branch_goal(const struct relocator *r, const struct tl_insn *from, int *insn,
                            tl_addr *addr)
 {
@@ -227,9 +228,9 @@ static uint8_t group5_put(struct relocator *r, const struct tl_insn *insn, unsig
     return TL_REFUSE_NONE;
 }
 
-// call *operand, the operand in memory that may be anywhere: also where the return address goes. It is
-// read once, with the stack as it was before the call, so a fault shows that state. With S the stack
-// pointer before the call, T the target and R the return address:
+// call *operand, the operand in memory that may be anywhere: also where the return address goes. It
+// is read once, with the stack as it was before the call, so a fault shows that state. With S the
+// stack pointer before the call, T the target and R the return address:
 //
 //   push operand        [S-8] = T        a call writes this word anyway
 //   lea -120(%rsp)      rsp = S-128
@@ -292,8 +293,8 @@ static uint8_t lea_absolute(struct relocator *r, const struct tl_insn *insn,
     return TL_REFUSE_NONE;
 }
 
-// A register that is dead before displaced instruction `index` and that it does not read, among those
-// that need neither a REX bit nor a SIB or displacement byte as a base; -1: none.
+// A register that is dead before displaced instruction `index` and that it does not read, among
+// those that need neither a REX bit nor a SIB or displacement byte as a base; -1: none.
 static int scratch_find(const struct tl_emit_in *in, unsigned index)
 {
     static const uint8_t order[] = {0, 1, 2, 6, 7, 3};
@@ -360,8 +361,8 @@ static uint8_t insn_emit(struct relocator *r, unsigned index)
     const struct tl_insn *insn = &r->in->insn[index];
     bool direct = insn->reloc == TL_RELOC_BRANCH || insn->reloc == TL_RELOC_COND ||
                   insn->reloc == TL_RELOC_LOOP || insn->reloc == TL_RELOC_CALL;
-    // 66 before a near branch: AMD cuts the pc to 16 bits, Intel ignores it (AMD APM volume 3 and Intel
-    // SDM volume 2, "Jcc", "JMP", "CALL").
+    // 66 before a near branch: AMD cuts the pc to 16 bits, Intel ignores it (AMD APM volume 3 and
+    // Intel SDM volume 2, "Jcc", "JMP", "CALL").
     if (direct && (!insn->disp_off || prefixes_of(insn).operand16))
         return TL_REFUSE_PC_USE;
     switch ((enum tl_reloc)insn->reloc) {
@@ -413,8 +414,8 @@ uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
             return refusal;
     }
     if (insn_goes_on(&in->insn[in->insn_count - 1])) {
-        out->boundary[out->boundary_count++] = (struct tl_boundary){
-            .off = w->size, .insn_off = (uint8_t)(in->resume_addr - site)};
+        out->boundary[out->boundary_count++] =
+            (struct tl_boundary){.off = w->size, .insn_off = (uint8_t)(in->resume_addr - site)};
         tl_writer_put_jump(w, in->resume_addr);
     }
     for (uint8_t i = 0; i < r.fix_count; i++)

@@ -5,8 +5,9 @@
 #include "arch/x86_64/writer.h"
 #include "emit/emit.h"
 
-// Writes the displaced instructions of `in` behind what the writer holds, then the branch back; fills
-// displaced and boundary of *out. An enum tl_refusal: NONE, or why one of them can't be moved here.
+// Writes the displaced instructions of `in` behind what the writer holds, then the branch back;
+// fills displaced and boundary of *out. An enum tl_refusal: NONE, or why one of them can't be moved
+// here.
 uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
                               struct tl_detour *out);
 

@@ -1,7 +1,7 @@
 // Writes code into a bounded buffer: bytes, branches, literals. Shared by the files of the emitter.
 //
-// A full buffer sets `full` and drops what does not fit; the caller looks once, at the end. Positions
-// are offsets from the start of the buffer, which lies at `at` in the target.
+// A full buffer sets `full` and drops what does not fit; the caller looks once, at the end.
+// Positions are offsets from the start of the buffer, which lies at `at` in the target.
 #ifndef TL_ARCH_X86_64_WRITER_H
 #define TL_ARCH_X86_64_WRITER_H
 
@@ -13,8 +13,8 @@
 struct tl_writer {
     uint8_t *bytes;
     uint16_t size, capacity;
-    bool full;      // something did not fit
-    bool far;       // a rel8 did not reach: emit again with rel32
+    bool full; // something did not fit
+    bool far;  // a rel8 did not reach: emit again with rel32
     tl_addr at;
     uint64_t literal[TL_WRITER_LITERALS_MAX];
     uint16_t literal_count;

@@ -1,4 +1,5 @@
-// An emulated x86-64 for the tests: a few megabytes of memory, registers as an array, one step at a time.
+// An emulated x86-64 for the tests: a few megabytes of memory, registers as an array, one step at a
+// time.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
 

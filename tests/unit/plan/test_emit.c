@@ -1,7 +1,7 @@
-// Every form of a displaced instruction, bare and in a detour, over random states: registers, flags,
-// vector registers, memory and the way out are equal, and so is the state at every recorded boundary.
-// The stepper: the detour is run one instruction at a time, and at each boundary a signal arrives
-// whose handler runs the same detour and overwrites everything below the red zone.
+// Every form of a displaced instruction, bare and in a detour, over random states: registers,
+// flags, vector registers, memory and the way out are equal, and so is the state at every recorded
+// boundary. The stepper: the detour is run one instruction at a time, and at each boundary a signal
+// arrives whose handler runs the same detour and overwrites everything below the red zone.
 #include "agent/layout.h"
 #include "forms.h"
 #include "machine.h"
@@ -143,7 +143,8 @@ static void state_random(const struct form *form, struct state *s)
     s->rip = 0;
 }
 
-// ---- one form ------------------------------------------------------------------------------------
+// ---- one form
+// ------------------------------------------------------------------------------------
 
 struct subject {
     const struct form *form;
@@ -196,7 +197,7 @@ static void subject_choose(struct subject *s, enum way_in in)
     s->live_compared = (~dead | written) & (TL_REGSET_GENERAL | TL_REGSET_FLAGS);
     (void)flags;
     s->in.action = in == IN_NONE ? TL_ACTION_NONE : TL_ACTION_COUNT;
-    s->in.thread_pointer = in == IN_SHARED || in == IN_WIPED          ? TL_TP_SHARED
+    s->in.thread_pointer = in == IN_SHARED || in == IN_WIPED         ? TL_TP_SHARED
                            : in == IN_FSBASE || in == IN_FSBASE_NONE ? TL_TP_FSBASE
                                                                      : TL_TP_FS_WORD;
     s->in.table_addr = TABLE;
@@ -261,7 +262,8 @@ static void detour_step(const struct subject *s, struct state *now)
     machine_save(&m, now);
 }
 
-// ---- comparing -------------------------------------------------------------------------------------
+// ---- comparing
+// -------------------------------------------------------------------------------------
 
 static void states_compare(const struct subject *s, const char *where, const struct state *bare,
                            const struct state *other, tl_regset compared)
@@ -330,21 +332,20 @@ static void memory_compare(const struct subject *s, const struct memory *bare,
     }
 }
 
-// ---- the runs ----------------------------------------------------------------------------------------
+// ---- the runs
+// ----------------------------------------------------------------------------------------
 
 // Is this the start of a displaced instruction? Then what the bare run had there.
 static void boundary_compare(const struct subject *s, const struct state *now,
-                             const struct trace *bare, const struct state *bare_end,
-                             unsigned *step)
+                             const struct trace *bare, const struct state *bare_end, unsigned *step)
 {
     for (unsigned i = 0; i < s->detour.boundary_count; i++) {
         const struct tl_boundary *b = &s->detour.boundary[i];
         if (now->rip != detour_at + b->off)
             continue;
         const struct state *expected = *step < bare->count ? &bare->at[*step] : bare_end;
-        unsigned off = *step < bare->count
-                           ? bare->insn_off[*step]
-                           : (unsigned)(bare_end->rip - s->in.insn[0].addr);
+        unsigned off = *step < bare->count ? bare->insn_off[*step]
+                                           : (unsigned)(bare_end->rip - s->in.insn[0].addr);
         if (off != b->insn_off)
             fail_msg("%s: boundary +%u is instruction +%u, bare run is at +%u", s->form->name,
                      b->off, b->insn_off, off);
@@ -410,8 +411,8 @@ static void detour_run(const struct subject *s, const struct state *begin, const
         fail_msg("%s: %u of %u instructions passed", s->form->name, step, bare->count);
 }
 
-// The stack pointer whose red zone is kept. A signal that arrives behind a pop may overwrite more than
-// one before it, in the bare run too.
+// The stack pointer whose red zone is kept. A signal that arrives behind a pop may overwrite more
+// than one before it, in the bare run too.
 static tl_addr red_zone_top(const struct trace *bare, const struct state *bare_end, bool signals)
 {
     tl_addr top = bare->at[0].reg[RSP];
@@ -500,7 +501,8 @@ static void displaced_equals_bare_out_of_reach(void **state)
     unsigned before = refused;
     runs = 0;
     forms_run(FORMS, DETOUR_FAR, false, ROUNDS);
-    assert_true(runs > 0 && refused > before); // some forms have no far form without a dead register
+    assert_true(runs > 0 &&
+                refused > before); // some forms have no far form without a dead register
 }
 
 static void signals_at_every_instruction(void **state)
@@ -509,14 +511,16 @@ static void signals_at_every_instruction(void **state)
     forms_run(FORMS, DETOUR_NEAR, true, 1);
 }
 
-// ---- forms that are read back ---------------------------------------------------------------------
+// ---- forms that are read back
+// ---------------------------------------------------------------------
 
 static const uint8_t *copy_at(const struct tl_detour *detour, unsigned off, tl_addr at,
                               struct tl_insn *insn)
 {
     const uint8_t *bytes = detour->bytes + detour->displaced + off;
     assert_int_equal(tl_arch_x86_64.decode(bytes, detour->size - detour->displaced - off,
-                                           at + detour->displaced + off, insn), 0);
+                                           at + detour->displaced + off, insn),
+                     0);
     return bytes;
 }
 
