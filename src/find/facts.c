@@ -27,7 +27,7 @@ struct tl_facts {
     size_t runs_capacity;
     uint8_t **copy; // relocated bytes, by segment index; NULL: none
     size_t copy_count;
-    struct tl_addr_list pointers, landing_pads;
+    struct tl_vaddr_list pointers, landing_pads;
     struct tl_range_list rseq;
 };
 
@@ -37,7 +37,7 @@ struct builder {
     bool no_memory, unreadable;
 };
 
-void tl_addr_list_add(struct tl_addr_list *list, tl_addr addr)
+void tl_vaddr_list_add(struct tl_vaddr_list *list, tl_addr addr)
 {
     if (list->count >= TL_FACTS_COUNT_MAX ||
         !tl_array_grow(&list->addr, &list->capacity, list->count + 1, sizeof *list->addr))
@@ -61,7 +61,7 @@ static int compare_addr(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-void tl_addr_list_sort(struct tl_addr_list *list)
+void tl_vaddr_list_sort(struct tl_vaddr_list *list)
 {
     size_t kept = 0;
     if (list->count > 0)
@@ -203,7 +203,7 @@ static void add_segments(struct builder *builder)
 static void add_pointer(struct builder *builder, tl_addr vaddr)
 {
     if (vaddr && tl_image_text_at(builder->image, vaddr))
-        tl_addr_list_add(&builder->facts->pointers, vaddr);
+        tl_vaddr_list_add(&builder->facts->pointers, vaddr);
 }
 
 // The word in a copy, or NULL.
@@ -280,7 +280,7 @@ static int add_pointers(struct builder *builder, const struct tl_symbols *symbol
     }
     for (size_t i = 0; i < symbols->label_count; i++)
         add_pointer(builder, symbols->label[i]);
-    tl_addr_list_sort(&builder->facts->pointers);
+    tl_vaddr_list_sort(&builder->facts->pointers);
     return 0;
 }
 
@@ -430,7 +430,7 @@ static int facts_build(struct tl_image *image, struct tl_facts *facts, struct tl
         error = tl_unwind_read(image, &facts->runs, &frames, &facts->landing_pads, diag);
     if (!error) {
         add_rseq_sections(&builder);
-        tl_addr_list_sort(&facts->landing_pads);
+        tl_vaddr_list_sort(&facts->landing_pads);
         if (!add_functions(&builder, symbols, &frames))
             builder.no_memory = true;
         if (builder.no_memory || facts->pointers.failed || facts->landing_pads.failed ||

@@ -17,7 +17,7 @@ void tl_facts_destroy(struct tl_facts *facts);
 #define TL_FACTS_COUNT_MAX (16u << 20) // elements of any list below
 
 // Growing lists. An append that fails sets failed; the caller looks once, at the end.
-struct tl_addr_list {
+struct tl_vaddr_list {
     tl_addr *addr;
     size_t count, capacity;
     bool failed;
@@ -27,9 +27,9 @@ struct tl_range_list {
     size_t count, capacity;
     bool failed;
 };
-void tl_addr_list_add(struct tl_addr_list *list, tl_addr addr);
+void tl_vaddr_list_add(struct tl_vaddr_list *list, tl_addr addr);
 void tl_range_list_add(struct tl_range_list *list, tl_addr start, tl_addr end);
-void tl_addr_list_sort(struct tl_addr_list *list); // and drops equals
+void tl_vaddr_list_sort(struct tl_vaddr_list *list); // and drops equals
 
 // A run of bytes at their addresses as the program sees them after relocation (bias 0): data is a
 // private copy where relocations were applied. Sorted? No: as the segments come.
@@ -66,7 +66,7 @@ void tl_relr_each(const struct tl_image *image, bool (*visit)(void *opaque, tl_a
 
 // Reads .eh_frame: extents of all FDEs in text, landing pads of their call-site tables.
 int tl_unwind_read(const struct tl_image *image, const struct tl_runs *runs,
-                   struct tl_range_list *functions, struct tl_addr_list *landing_pads,
+                   struct tl_range_list *functions, struct tl_vaddr_list *landing_pads,
                    struct tl_diag *diag);
 
 #endif

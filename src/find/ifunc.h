@@ -1,4 +1,4 @@
-// The implementations that an IFUNC of a running process was resolved to. Internal to find.
+// The implementations that IFUNCs of a running process were resolved to. Internal to find.
 #ifndef TL_FIND_IFUNC_H
 #define TL_FIND_IFUNC_H
 
@@ -6,14 +6,17 @@
 
 #define TL_IFUNC_FOUND_MAX 8u
 
-struct tl_ifunc_found {
-    tl_addr vaddr[TL_IFUNC_FOUND_MAX]; // in the module that defines the IFUNC
+struct tl_ifunc {
+    const struct tl_symbol *symbol;    // in: the IFUNC
+    tl_addr vaddr[TL_IFUNC_FOUND_MAX]; // out: implementations in the module that defines it
     size_t count;
+    bool vdso;      // bound to the vDSO
+    bool elsewhere; // bound to another module's function of the name
 };
 
-// Looks through the relocated words of all modules. count 0: nothing has bound it yet, or no
-// process is read.
-void tl_ifunc_find(const struct tl_find_context *context, size_t module,
-                   const struct tl_symbol *symbol, struct tl_ifunc_found *out);
+// Looks once through the relocated words of all modules, for all IFUNCs of one module. count 0 and
+// no flag: nothing has bound it yet, or no process is read.
+void tl_ifunc_find(const struct tl_find_context *context, size_t module, struct tl_ifunc *ifunc,
+                   size_t count);
 
 #endif

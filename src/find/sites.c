@@ -80,15 +80,29 @@ static char *symbol_text(const struct tl_symbol *symbol)
     return text;
 }
 
-// All names at a function's address.
-static void names_at(const struct tl_symbols *symbols, tl_addr vaddr, char **names)
+// Names that people use come before aliases of the library's own: 0 is best.
+static unsigned symbol_rank(const struct tl_symbol *symbol)
 {
-    for (size_t i = tl_symbols_lower(symbols, vaddr);
-         i < symbols->count && symbols->symbol[i].vaddr == vaddr; i++) {
-        char *text = symbol_text(&symbols->symbol[i]);
-        if (text)
-            names_add(names, text);
-        free(text);
+    return (symbol->local ? 4u : 0) + (symbol->version && !symbol->version_default ? 2u : 0) +
+           (symbol->name[0] == '_');
+}
+
+#define SYMBOL_RANKS 8u
+
+// All names at a function's address. An IFUNC's name is none of its resolver's.
+static void names_at(const struct tl_symbols *symbols, tl_addr vaddr, bool ifunc, char **names)
+{
+    size_t first = tl_symbols_lower(symbols, vaddr);
+    for (unsigned rank = 0; rank < SYMBOL_RANKS; rank++) {
+        for (size_t i = first; i < symbols->count && symbols->symbol[i].vaddr == vaddr; i++) {
+            const struct tl_symbol *symbol = &symbols->symbol[i];
+            char *text = symbol_rank(symbol) == rank && (ifunc || !symbol->ifunc)
+                             ? symbol_text(symbol)
+                             : NULL;
+            if (text)
+                names_add(names, text);
+            free(text);
+        }
     }
 }
 
@@ -100,10 +114,12 @@ static uint64_t site_hash(uint32_t module, tl_addr vaddr, enum tl_probe_kind kin
     return hash ^ hash >> 29;
 }
 
+// A refused IFUNC and its resolver share an address, but not a site.
 static bool site_is(const struct tl_site *site, uint32_t module, tl_addr vaddr,
-                    enum tl_probe_kind kind)
+                    enum tl_probe_kind kind, bool ifunc)
 {
-    return site->vaddr == vaddr && site->module == module && site->kind == kind;
+    return site->vaddr == vaddr && site->module == module && site->kind == kind &&
+           (site->refusal == TL_REFUSE_IFUNC) == ifunc;
 }
 
 // Prepares to look up sites for about this many matches.
@@ -127,13 +143,13 @@ static void index_build(struct finder *finder, size_t matches)
     }
 }
 
-static struct tl_site *site_known(struct finder *finder, uint32_t module, tl_addr vaddr)
+static struct tl_site *site_known(struct finder *finder, uint32_t module, tl_addr vaddr, bool ifunc)
 {
     const struct tl_sites *sites = finder->sites;
     enum tl_probe_kind kind = finder->spec->kind;
     if (!finder->index) {
         for (size_t i = 0; i < sites->count; i++) {
-            if (site_is(&sites->site[i], module, vaddr, kind))
+            if (site_is(&sites->site[i], module, vaddr, kind, ifunc))
                 return &sites->site[i];
         }
         return NULL;
@@ -141,7 +157,7 @@ static struct tl_site *site_known(struct finder *finder, uint32_t module, tl_add
     uint64_t at = site_hash(module, vaddr, kind);
     for (; finder->index[at & (finder->index_size - 1)]; at++) {
         struct tl_site *site = &sites->site[finder->index[at & (finder->index_size - 1)] - 1];
-        if (site_is(site, module, vaddr, kind))
+        if (site_is(site, module, vaddr, kind, ifunc))
             return site;
     }
     return NULL;
@@ -163,11 +179,11 @@ static void index_add(struct finder *finder, const struct tl_site *site, size_t 
     finder->index[at & (finder->index_size - 1)] = (uint32_t)position + 1;
 }
 
-// The site at vaddr, old or new; NULL: no room (diag is set).
-static struct tl_site *site_at(struct finder *finder, size_t module, tl_addr vaddr)
+// The site at vaddr, old or new; NULL: no room (diag is set). ifunc: one that is refused.
+static struct tl_site *site_at(struct finder *finder, size_t module, tl_addr vaddr, bool ifunc)
 {
     struct tl_sites *sites = finder->sites;
-    struct tl_site *site = site_known(finder, (uint32_t)module, vaddr);
+    struct tl_site *site = site_known(finder, (uint32_t)module, vaddr, ifunc);
     finder->matched++;
     if (site)
         return site;
@@ -177,8 +193,10 @@ static struct tl_site *site_at(struct finder *finder, size_t module, tl_addr vad
         return NULL;
     }
     site = &sites->site[sites->count++];
-    *site =
-        (struct tl_site){.module = (uint32_t)module, .vaddr = vaddr, .kind = finder->spec->kind};
+    *site = (struct tl_site){.module = (uint32_t)module,
+                             .vaddr = vaddr,
+                             .kind = finder->spec->kind,
+                             .refusal = ifunc ? TL_REFUSE_IFUNC : TL_REFUSE_NONE};
     if (module < finder->context->modules->count)
         site->addr = vaddr + (uint64_t)finder->context->modules->module[module].bias;
     index_add(finder, site, sites->count - 1);
@@ -286,7 +304,7 @@ static int find_address(struct finder *finder, size_t index)
     tl_addr function = text ? function_at(facts, vaddr) : 0;
     tl_addr entry = function ? tl_analysis_entry(module->analysis, function) : 0;
     tl_addr place = function && vaddr == function ? entry : vaddr;
-    struct tl_site *site = site_at(finder, index, place);
+    struct tl_site *site = site_at(finder, index, place, false);
     if (!site || !site_probe(finder, site, module->path, name, 0))
         return TL_E_LIMIT;
     site->function = function;
@@ -295,7 +313,7 @@ static int find_address(struct finder *finder, size_t index)
         note_add(site, "the probe sits behind the function's endbr64");
     struct tl_symbols *symbols;
     if (function && tl_symbols_of(module->image, &symbols, NULL) == 0)
-        names_at(symbols, function, &site->names);
+        names_at(symbols, function, false, &site->names);
     if (!site->names)
         (void)tl_text_append(&site->names, "", name);
     if (text)
@@ -330,7 +348,7 @@ static int add_function(struct finder *finder, size_t index, struct tl_symbols *
         free(text);
         return 0;
     }
-    struct tl_site *site = site_at(finder, index, offset ? vaddr + offset : entry);
+    struct tl_site *site = site_at(finder, index, offset ? vaddr + offset : entry, false);
     if (!site || !site_probe(finder, site, module->path, text, offset)) {
         free(text);
         return TL_E_LIMIT;
@@ -338,7 +356,7 @@ static int add_function(struct finder *finder, size_t index, struct tl_symbols *
     site->function = vaddr;
     site->entry = site->vaddr == entry && !(match->flags & TL_MATCH_COLD);
     if (!site->names)
-        names_at(symbols, vaddr, &site->names);
+        names_at(symbols, vaddr, false, &site->names);
     names_add(&site->names, text); // of an IFUNC
     if (match->flags & TL_MATCH_CLONE)
         note_add(site, "%s: a version that the compiler made, its arguments may differ",
@@ -352,42 +370,85 @@ static int add_function(struct finder *finder, size_t index, struct tl_symbols *
     return offset ? check_instruction(finder, module, site) : 0;
 }
 
-static int add_ifunc(struct finder *finder, size_t index, struct tl_symbols *symbols,
-                     const struct tl_match *match)
+static const char *ifunc_reason(const struct finder *finder, const struct tl_ifunc *ifunc)
 {
-    struct tl_module *module = &finder->context->modules->module[index];
-    const struct tl_symbol *symbol = &symbols->symbol[match->symbol];
-    struct tl_ifunc_found found;
-    tl_ifunc_find(finder->context, index, symbol, &found);
-    for (size_t i = 0; i < found.count; i++) {
-        struct tl_site *site = NULL;
-        size_t at = tl_symbols_lower(symbols, found.vaddr[i]);
-        bool named = at < symbols->count && symbols->symbol[at].vaddr == found.vaddr[i];
-        int error = add_function(finder, index, symbols, match, found.vaddr[i], &site);
-        if (error)
-            return error;
-        if (site)
-            note_add(site, "%s is an IFUNC: the implementation in use is %s%s0x%llx", symbol->name,
-                     named ? symbols->symbol[at].name : "", named ? " at " : "",
-                     (unsigned long long)found.vaddr[i]);
-    }
-    if (found.count > 0)
-        return 0;
-    struct tl_site *site = site_at(finder, index, symbol->vaddr);
+    if (!finder->context->pid)
+        return "only a running program shows its implementation";
+    if (ifunc->vdso)
+        return "the implementation in use is in the vDSO";
+    if (ifunc->elsewhere)
+        return "the program uses another module's function of this name";
+    return "no module of the program has bound it yet";
+}
+
+static int refuse_ifunc(struct finder *finder, size_t index, const struct tl_symbols *symbols,
+                        const struct tl_ifunc *ifunc)
+{
+    const struct tl_symbol *symbol = ifunc->symbol;
+    struct tl_site *site = site_at(finder, index, symbol->vaddr, true);
     char *text = symbol_text(symbol);
-    bool good = site && text && site_probe(finder, site, module->path, text, 0);
+    bool good = site && text &&
+                site_probe(finder, site, finder->context->modules->module[index].path, text, 0);
     if (good) {
         site->function = symbol->vaddr;
-        site->refusal = TL_REFUSE_IFUNC;
-        names_at(symbols, symbol->vaddr, &site->names);
-        note_add(site,
-                 finder->context->pid
-                     ? "%s is an IFUNC that no module of the program has bound yet"
-                     : "%s is an IFUNC: only a running program shows its implementation",
-                 symbol->name);
+        names_at(symbols, symbol->vaddr, true, &site->names);
+        note_add(site, "%s is an IFUNC: %s", symbol->name, ifunc_reason(finder, ifunc));
     }
     free(text);
     return good ? 0 : TL_E_LIMIT;
+}
+
+static int add_ifunc(struct finder *finder, size_t index, struct tl_symbols *symbols,
+                     const struct tl_match *match, const struct tl_ifunc *ifunc)
+{
+    for (size_t i = 0; i < ifunc->count; i++) {
+        struct tl_site *site = NULL;
+        tl_addr vaddr = ifunc->vaddr[i];
+        size_t at = tl_symbols_lower(symbols, vaddr);
+        bool named = at < symbols->count && symbols->symbol[at].vaddr == vaddr;
+        int error = add_function(finder, index, symbols, match, vaddr, &site);
+        if (error)
+            return error;
+        if (site)
+            note_add(site, "%s is an IFUNC: the implementation in use is %s%s0x%llx",
+                     ifunc->symbol->name, named ? symbols->symbol[at].name : "",
+                     named ? " at " : "", (unsigned long long)vaddr);
+    }
+    return ifunc->count > 0 ? 0 : refuse_ifunc(finder, index, symbols, ifunc);
+}
+
+static int add_ifuncs(struct finder *finder, size_t index, struct tl_symbols *symbols,
+                      const struct tl_match_list *list)
+{
+    struct tl_ifunc *ifunc = calloc(list->count + 1, sizeof *ifunc);
+    size_t count = 0;
+    int error = 0;
+    if (!ifunc)
+        return tl_diag_set(finder->diag, TL_E_NOMEM, "no memory");
+    for (size_t i = 0; i < list->count; i++) {
+        if (symbols->symbol[list->match[i].symbol].ifunc)
+            ifunc[count++].symbol = &symbols->symbol[list->match[i].symbol];
+    }
+    tl_ifunc_find(finder->context, index, ifunc, count);
+    for (size_t i = 0, at = 0; i < list->count && at < count && !error; i++) {
+        if (symbols->symbol[list->match[i].symbol].ifunc)
+            error = add_ifunc(finder, index, symbols, &list->match[i], &ifunc[at++]);
+    }
+    free(ifunc);
+    return error;
+}
+
+static int compare_matches(const void *a, const void *b, void *opaque)
+{
+    const struct tl_symbol *symbols = opaque;
+    const struct tl_match *left = a, *right = b;
+    const struct tl_symbol *one = &symbols[left->symbol], *other = &symbols[right->symbol];
+    if (one->vaddr != other->vaddr)
+        return one->vaddr < other->vaddr ? -1 : 1;
+    unsigned ranks[2] = {symbol_rank(one), symbol_rank(other)};
+    if (ranks[0] != ranks[1])
+        return ranks[0] < ranks[1] ? -1 : 1;
+    return (left->symbol > right->symbol) - (left->symbol < right->symbol);
 }
 
 static int find_in_module(struct finder *finder, size_t index)
@@ -402,18 +463,20 @@ static int find_in_module(struct finder *finder, size_t index)
     if (list.failed)
         error = tl_diag_set(finder->diag, TL_E_NOMEM, "%s: no memory", module->path);
     index_build(finder, list.count);
+    if (list.count > 1) // the name that comes first names the probe
+        qsort_r(list.match, list.count, sizeof *list.match, compare_matches, symbols->symbol);
     bool exact = !tl_pattern_wild(finder->spec->function);
     for (size_t i = 0; i < list.count && !error; i++) {
         const struct tl_symbol *symbol = &symbols->symbol[list.match[i].symbol];
         struct tl_site *site = NULL;
-        if (symbol->ifunc) {
-            error = add_ifunc(finder, index, symbols, &list.match[i]);
+        if (symbol->ifunc)
             continue;
-        }
         error = add_function(finder, index, symbols, &list.match[i], symbol->vaddr, &site);
         if (site && exact && list.cold > 0)
             note_add(site, "its cold part is not probed: it is no entry");
     }
+    if (!error)
+        error = add_ifuncs(finder, index, symbols, &list);
     tl_match_list_deinit(&list);
     return error;
 }
@@ -535,7 +598,8 @@ static int find_vdso(struct finder *finder)
     char number[32];
     (void)snprintf(number, sizeof number, "0x%llx", (unsigned long long)spec->vaddr);
     const char *name = spec->has_vaddr ? number : spec->function;
-    struct tl_site *site = site_at(finder, UINT32_MAX, spec->has_vaddr ? addr + spec->vaddr : addr);
+    struct tl_site *site =
+        site_at(finder, UINT32_MAX, spec->has_vaddr ? addr + spec->vaddr : addr, false);
     if (!site || !site_probe(finder, site, spec->file, name, spec->offset))
         return TL_E_LIMIT;
     site->module = 0;

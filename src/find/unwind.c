@@ -40,7 +40,7 @@ struct reader {
     const struct tl_image *image;
     const struct tl_runs *runs;
     struct tl_range_list *functions;
-    struct tl_addr_list *landing_pads;
+    struct tl_vaddr_list *landing_pads;
     size_t call_sites; // read so far, under TL_FACTS_COUNT_MAX
     // The CIE that the last FDE used; most share one.
     uint64_t cie_at;
@@ -145,7 +145,7 @@ static bool read_lsda(struct reader *reader, tl_addr lsda, tl_addr function)
         if (cursor.bad || ++reader->call_sites > TL_FACTS_COUNT_MAX)
             return false;
         if (pad && tl_image_text_at(reader->image, base + pad))
-            tl_addr_list_add(reader->landing_pads, base + pad);
+            tl_vaddr_list_add(reader->landing_pads, base + pad);
     }
     return true;
 }
@@ -263,7 +263,7 @@ static bool frame_find(const struct tl_image *image, const struct tl_runs *runs,
 }
 
 int tl_unwind_read(const struct tl_image *image, const struct tl_runs *runs,
-                   struct tl_range_list *functions, struct tl_addr_list *landing_pads,
+                   struct tl_range_list *functions, struct tl_vaddr_list *landing_pads,
                    struct tl_diag *diag)
 {
     struct reader reader = {
