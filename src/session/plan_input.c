@@ -22,6 +22,10 @@ static int modules_input(struct tl_session *session, struct tl_diag *diag)
         int error = tl_image_facts(module->image, &facts, diag);
         if (error)
             return error;
+        input->texts = facts->text;
+        input->text_count = facts->text_count;
+        input->analysis = module->analysis;
+        input->site = tl_analysis_site;
         if (facts->text_count) {
             const struct tl_text *last = &facts->text[facts->text_count - 1];
             input->text = (struct tl_range){facts->text[0].vaddr, last->vaddr + last->size};
