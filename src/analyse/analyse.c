@@ -8,24 +8,6 @@
 
 #define GROUP_JUMPS_MAX 8 // other functions looked at for branches back to an entry
 
-// mov $15, %eax or %rax; syscall: what unwinders and debuggers look for (Linux x86-64 rt_sigreturn).
-// The architecture decides by its decoder what a system call is; the bytes are those of the ABI.
-static const uint8_t sigreturn_long[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
-static const uint8_t sigreturn_short[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
-
-static bool is_sigreturn(const struct tl_analysis *analysis, tl_addr addr)
-{
-    const struct region *region = tl_region_at(analysis, addr);
-    if (region == NULL)
-        return false;
-    size_t off = addr - region->vaddr, room = region->size - off;
-    const uint8_t *bytes = region->bytes + off;
-    return (room >= sizeof(sigreturn_long) &&
-            memcmp(bytes, sigreturn_long, sizeof(sigreturn_long)) == 0) ||
-           (room >= sizeof(sigreturn_short) &&
-            memcmp(bytes, sigreturn_short, sizeof(sigreturn_short)) == 0);
-}
-
 // Why an instruction, wherever it stands, can't be among those that a branch displaces.
 static enum tl_refusal insn_refusal(const struct tl_analysis *analysis, const struct tl_insn *insn)
 {
@@ -35,7 +17,7 @@ static enum tl_refusal insn_refusal(const struct tl_analysis *analysis, const st
         return TL_REFUSE_RSEQ;
     if (tl_in_ranges(facts->avoid, facts->avoid_count, insn->addr, end))
         return TL_REFUSE_TLS_RESOLVER;
-    if (is_sigreturn(analysis, insn->addr))
+    if (tl_is_sigreturn(analysis, insn->addr))
         return TL_REFUSE_SIGRETURN;
     if ((insn->flags & TL_INSN_SYSCALL) != 0)
         return TL_REFUSE_SYSCALL;

@@ -159,6 +159,23 @@ tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr)
     return 0;
 }
 
+// mov $15, %eax or %rax; syscall: what unwinders and debuggers look for (Linux x86-64 rt_sigreturn).
+static const uint8_t sigreturn_long[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+static const uint8_t sigreturn_short[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
+
+bool tl_is_sigreturn(const struct tl_analysis *analysis, tl_addr addr)
+{
+    const struct region *region = tl_region_at(analysis, addr);
+    if (region == NULL)
+        return false;
+    size_t off = addr - region->vaddr, room = region->size - off;
+    const uint8_t *bytes = region->bytes + off;
+    return (room >= sizeof(sigreturn_long) &&
+            memcmp(bytes, sigreturn_long, sizeof(sigreturn_long)) == 0) ||
+           (room >= sizeof(sigreturn_short) &&
+            memcmp(bytes, sigreturn_short, sizeof(sigreturn_short)) == 0);
+}
+
 tl_addr tl_code_before(const struct tl_analysis *analysis, tl_addr addr)
 {
     tl_addr found = 0;

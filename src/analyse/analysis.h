@@ -106,6 +106,8 @@ void tl_set_barrier(struct tl_analysis *analysis, tl_addr addr);
 void tl_set_entered(struct tl_analysis *analysis, tl_addr addr);
 // The instruction start before addr whose bytes reach beyond it, or 0.
 tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr);
+// A signal-return trampoline starts at addr.
+bool tl_is_sigreturn(const struct tl_analysis *analysis, tl_addr addr);
 // The instruction that ends right where addr starts and falls through to it; 0: none, or not one.
 tl_addr tl_code_before(const struct tl_analysis *analysis, tl_addr addr);
 bool tl_decode_at(const struct tl_analysis *analysis, tl_addr addr, bool skim, struct tl_insn *out);

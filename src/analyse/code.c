@@ -211,7 +211,10 @@ static int function_flood(struct tl_analysis *analysis, uint32_t function)
     analysis->function[function].decoded = true;
     if (!flood_init(&flood, analysis, extent->vaddr))
         return 0; // a symbol outside the text
-    int status = tl_addr_list_push(&flood.work, extent->vaddr);
+    // The unwind entry of a signal frame starts a byte early, since unwinders look up pc - 1.
+    bool early = !extent->symbol && tl_is_sigreturn(analysis, extent->vaddr + 1);
+    tl_set_barrier(analysis, extent->vaddr + early);
+    int status = tl_addr_list_push(&flood.work, extent->vaddr + early);
     size_t pad = tl_addr_list_lower(&analysis->pads, flood.low);
     for (; status == 0 && pad < analysis->pads.count && analysis->pads.item[pad] < flood.high; pad++)
         status = tl_addr_list_push(&flood.work, analysis->pads.item[pad]);
