@@ -55,13 +55,13 @@ struct tl_boundary {
 };
 
 struct tl_detour {
-    uint8_t bytes[TL_DETOUR_SIZE_MAX];
     uint16_t size;       // all, with the literals
     uint16_t displaced;  // offset of the first displaced instruction (the action lies before it)
     // One for each displaced instruction, and one for the branch back.
     struct tl_boundary boundary[TL_WINDOW_INSNS_MAX + 1];
     uint8_t boundary_count;
     uint8_t refusal;     // enum tl_refusal: nothing was emitted because an instruction can't be displaced here
+    uint8_t bytes[TL_DETOUR_SIZE_MAX]; // last: a plan set keeps only `size` of them
 };
 
 #endif

@@ -31,8 +31,7 @@ void tl_layout_undo(struct tl_planner *planner, const struct tl_layout *layout)
     }
 }
 
-// ---- what is displaced
-// ---------------------------------------------------------------------------
+// ---- what is displaced ------------------------------------------------------------------------
 
 static bool insn_goes_on(const struct tl_insn *insn)
 {
@@ -120,8 +119,7 @@ static bool layout_may_fault(const struct tl_layout *layout)
     return false;
 }
 
-// ---- what is in the way
-// ----------------------------------------------------------------------------
+// ---- what is in the way -----------------------------------------------------------------------
 
 // Does another site of this run start strictly inside [addr, addr + size)?
 static bool site_inside(const struct tl_planner *planner, tl_addr addr, unsigned size)
@@ -154,8 +152,7 @@ static uint8_t layout_check(const struct tl_planner *planner, const struct tl_sp
     return TL_REFUSE_NONE;
 }
 
-// ---- the ways
-// ----------------------------------------------------------------------------------------
+// ---- the ways ---------------------------------------------------------------------------------
 
 static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
                     struct tl_layout *layout, uint8_t *refusal)
@@ -237,8 +234,7 @@ static int window_try(struct tl_planner *planner, const struct tl_spot *spot,
     return *refusal ? 0 : tl_place_branch(planner, spot, layout, spot->addr, size, refusal);
 }
 
-// ---- islands
-// -------------------------------------------------------------------------------------------
+// ---- islands ----------------------------------------------------------------------------------
 
 // Puts the branch of an island at `at`, then the short jump to it at the site. The site's bytes are
 // spoken for first: padding behind it may be its own window, padding in front a pun that ends in
@@ -368,8 +364,7 @@ static int island_try(struct tl_planner *planner, const struct tl_spot *spot,
     return 0;
 }
 
-// ---- looping branches
-// --------------------------------------------------------------------------------
+// ---- looping branches -------------------------------------------------------------------------
 
 // A looping branch with a long displacement gets a new one; no detour.
 static int retarget_try(struct tl_planner *planner, const struct tl_spot *spot,
@@ -407,8 +402,7 @@ bool tl_layout_emit(const struct tl_planner *planner, struct tl_layout *layout)
     return true;
 }
 
-// ---- the choice
-// ----------------------------------------------------------------------------------------
+// ---- the choice -------------------------------------------------------------------------------
 
 // Of two reasons, the one that tells more: what would have to be different.
 static uint8_t refusal_better(uint8_t window, uint8_t pun)

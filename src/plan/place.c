@@ -14,7 +14,7 @@
 
 #define EMIT_TRIES_MAX 4
 
-// ---- text --------------------------------------------------------------------------------------
+// ---- text -------------------------------------------------------------------------------------
 
 bool tl_place_text(const struct tl_spot *spot, tl_addr addr, uint8_t *out)
 {
@@ -63,7 +63,7 @@ int tl_place_patch(struct tl_planner *planner, const struct tl_spot *spot, struc
     return error;
 }
 
-// ---- reach -------------------------------------------------------------------------------------
+// ---- reach ------------------------------------------------------------------------------------
 
 static tl_addr addr_shift(tl_addr addr, int64_t by)
 {
@@ -96,7 +96,7 @@ static void query_clip_data(const struct tl_planner *planner, const struct tl_la
         *query = clipped;
 }
 
-// ---- the detour --------------------------------------------------------------------------------
+// ---- the detour -------------------------------------------------------------------------------
 
 static uint8_t detour_emit(const struct tl_planner *planner, struct tl_layout *layout, tl_addr at)
 {
@@ -123,17 +123,16 @@ static int detour_take(struct tl_planner *planner, struct tl_layout *layout, tl_
 // little on the place (alignment of literals, reach), so what was found is tried, and asked for
 // again if it grew.
 static uint8_t detour_place(const struct tl_planner *planner, struct tl_layout *layout,
-                            struct tl_place_query *query, tl_addr *addr, enum tl_place_cost *cost)
+                            struct tl_place_query *query, tl_addr *addr)
 {
-    bool exact = query->first == query->last;
-    uint8_t refusal = detour_emit(planner, layout, exact ? query->first : query->near);
+    uint8_t refusal = detour_emit(planner, layout, query->near);
     if (refusal)
         return refusal;
     for (unsigned i = 0; i < EMIT_TRIES_MAX; i++) {
         query->size = layout->detour.size;
-        *cost = tl_space_find(planner->space, query, addr);
-        if (*cost >= TL_PLACE_NONE)
-            return cost_refusal(*cost);
+        enum tl_place_cost cost = tl_space_find(planner->space, query, addr);
+        if (cost >= TL_PLACE_NONE)
+            return cost_refusal(cost);
         refusal = detour_emit(planner, layout, *addr);
         if (refusal)
             return refusal;
@@ -159,15 +158,14 @@ static uint8_t reach_place(const struct tl_planner *planner, const struct tl_spo
                            struct tl_layout *layout, tl_addr end, tl_addr *addr)
 {
     struct tl_place_query query = query_near(planner, spot);
-    enum tl_place_cost cost;
     query.dense = true;
     query_clip(&query, addr_shift(end, planner->arch->jump_reach_min),
                addr_shift(end, planner->arch->jump_reach_max));
     query_clip_data(planner, layout, &query);
-    return detour_place(planner, layout, &query, addr, &cost);
+    return detour_place(planner, layout, &query, addr);
 }
 
-// ---- puns --------------------------------------------------------------------------------------
+// ---- puns -------------------------------------------------------------------------------------
 
 // One way to write a pun: so many prefixes, so many displacement bytes of our own.
 struct pun {
@@ -244,49 +242,65 @@ static int stub_place(struct tl_planner *planner, const struct tl_spot *spot,
     return pun_write(planner, spot, layout, at, own, pun, stub);
 }
 
+// The form that costs least, for a detour of `size` bytes.
+static enum tl_place_cost pun_find(const struct tl_planner *planner, const struct tl_spot *spot,
+                                   const struct tl_layout *layout, tl_addr at, unsigned own,
+                                   uint16_t size, struct pun *best, tl_addr *best_addr)
+{
+    enum tl_place_cost best_cost = TL_PLACE_NONE;
+    bool limit = false;
+    for (unsigned prefixes = 0; prefixes < own && best_cost > TL_PLACE_PAGE; prefixes++) {
+        struct pun pun;
+        tl_addr addr;
+        if (!pun_form(planner, spot, layout, at, own, prefixes, &pun))
+            continue;
+        pun.query.size = size;
+        enum tl_place_cost cost = tl_space_find(planner->space, &pun.query, &addr);
+        limit |= cost == TL_PLACE_LIMIT;
+        if (cost >= best_cost)
+            continue;
+        best_cost = cost;
+        *best = pun;
+        *best_addr = addr;
+    }
+    return best_cost == TL_PLACE_NONE && limit ? TL_PLACE_LIMIT : best_cost;
+}
+
 static int pun_place(struct tl_planner *planner, const struct tl_spot *spot,
                      struct tl_layout *layout, tl_addr at, unsigned own, uint8_t *refusal)
 {
-    struct pun pun, best = {0};
-    enum tl_place_cost best_cost = TL_PLACE_NONE;
-    tl_addr best_addr = 0;
-    *refusal = TL_REFUSE_NO_REACH;
-    for (unsigned prefixes = 0; prefixes < own; prefixes++) {
-        tl_addr addr;
-        enum tl_place_cost cost = TL_PLACE_NONE;
-        if (!pun_form(planner, spot, layout, at, own, prefixes, &pun))
-            continue;
-        uint8_t why = detour_place(planner, layout, &pun.query, &addr, &cost);
-        if (why) {
-            *refusal = why;
-            continue;
-        }
-        if (cost < best_cost) {
-            best_cost = cost;
-            best = pun;
-            best_addr = addr;
-        }
-        if (cost == TL_PLACE_PAGE)
+    struct pun pun;
+    tl_addr addr;
+    enum tl_place_cost cost = TL_PLACE_NONE;
+    *refusal = detour_emit(planner, layout, spot->addr & ~(planner->arch->slot_size - (tl_addr)1));
+    if (*refusal)
+        return 0;
+    // As in detour_place: what was found is tried, and asked for again if it grew.
+    for (unsigned i = 0; i < EMIT_TRIES_MAX; i++) {
+        uint16_t size = layout->detour.size;
+        cost = pun_find(planner, spot, layout, at, own, size, &pun, &addr);
+        if (cost >= TL_PLACE_NONE)
             break;
+        *refusal = detour_emit(planner, layout, addr);
+        if (*refusal)
+            return 0;
+        if (layout->detour.size > size)
+            continue;
+        int error = detour_take(planner, layout, addr, size, false);
+        return error ? error : pun_write(planner, spot, layout, at, own, &pun, addr);
     }
-    for (unsigned prefixes = 0; best_cost >= TL_PLACE_NONE && prefixes < own; prefixes++) {
+    for (unsigned prefixes = 0; prefixes < own; prefixes++) {
         if (!pun_form(planner, spot, layout, at, own, prefixes, &pun))
             continue;
         int error = stub_place(planner, spot, layout, at, own, &pun, refusal);
         if (error || !*refusal)
             return error;
     }
-    if (best_cost >= TL_PLACE_NONE)
-        return 0;
-    *refusal = detour_emit(planner, layout, best_addr);
-    if (*refusal)
-        return 0;
-    int error = detour_take(planner, layout, best_addr, best.query.size, false);
-    return error ? error : pun_write(planner, spot, layout, at, own, &best, best_addr);
+    *refusal = cost_refusal(cost);
+    return 0;
 }
 
-// ---- all branches
-// --------------------------------------------------------------------------------
+// ---- all branches -----------------------------------------------------------------------------
 
 int tl_place_branch(struct tl_planner *planner, const struct tl_spot *spot,
                     struct tl_layout *layout, tl_addr at, unsigned own, uint8_t *refusal)

@@ -65,8 +65,7 @@ struct run {
     struct tl_diag *diag;
 };
 
-// ---- the set
-// -------------------------------------------------------------------------------------
+// ---- the set ----------------------------------------------------------------------------------
 
 static void *arena_copy(struct tl_plan_set *set, const void *data, size_t size)
 {
@@ -120,7 +119,9 @@ static int detour_add(struct tl_plan_set *set, tl_addr addr, const struct tl_det
         set->detour = grown;
         set->detour_max = max;
     }
-    const struct tl_detour *copy = arena_copy(set, detour, sizeof *detour);
+    // Most of its room is not used: thousands of detours would fill the memory with it.
+    const struct tl_detour *copy =
+        arena_copy(set, detour, offsetof(struct tl_detour, bytes) + detour->size);
     if (!copy)
         return TL_E_NOMEM;
     set->detour[set->detour_count++] =
@@ -130,8 +131,7 @@ static int detour_add(struct tl_plan_set *set, tl_addr addr, const struct tl_det
     return 0;
 }
 
-// ---- items
-// ---------------------------------------------------------------------------------------
+// ---- items ------------------------------------------------------------------------------------
 
 static int item_compare(const void *a, const void *b, void *opaque)
 {
@@ -286,6 +286,14 @@ static int items_make(struct run *run, const struct tl_plan_request *requests, s
                       size_t count)
 {
     run->item_count = 0;
+    if (run->item_max < count) {
+        free(run->item);
+        run->item_max = 0;
+        run->item = malloc((count + count / 8 + 8) * sizeof *run->item);
+        if (!run->item)
+            return TL_E_NOMEM;
+        run->item_max = count + count / 8 + 8;
+    }
     for (size_t i = 0; i < count; i++) {
         const struct tl_plan_request *request = &requests[first + i];
         struct item *item = item_add(run);
@@ -311,8 +319,7 @@ static int items_make(struct run *run, const struct tl_plan_request *requests, s
     return run_sort(run);
 }
 
-// ---- planning one item
-// -----------------------------------------------------------------------------
+// ---- planning one item ------------------------------------------------------------------------
 
 static int patches_keep(struct run *run, const struct item *item, const struct tl_layout *layout,
                         struct tl_plan *plan)
@@ -503,8 +510,7 @@ static int item_plan(struct run *run, uint32_t index)
     return 0;
 }
 
-// ---- finishing
-// -------------------------------------------------------------------------------------
+// ---- finishing --------------------------------------------------------------------------------
 
 // Writes the detour of a looping branch, now that the entry's place is known, or the entry was
 // refused.

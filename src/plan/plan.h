@@ -93,10 +93,12 @@ struct tl_plan {
     bool interior; // the window has instruction starts strictly inside: threads and stacks are
                    // searched
     tl_addr detour_addr;
-    uint16_t detour_size;           // reserved, slots rounded up
-    const struct tl_detour *detour; // owned by the plan set; NULL when refused, or planned alone
-    const struct tl_patch *patch;   // written in this order, all or none; owned by the plan set
-    uint8_t patch_count;            // at most TL_SITE_PATCHES_MAX
+    uint16_t detour_size; // reserved, slots rounded up
+    // Owned by the plan set, which holds bytes[0 .. size) only: never copied as a struct. NULL when
+    // refused, or planned alone.
+    const struct tl_detour *detour;
+    const struct tl_patch *patch; // written in this order, all or none; owned by the plan set
+    uint8_t patch_count;          // at most TL_SITE_PATCHES_MAX
     // Requests (indices) that must be written for this one to be: skip one of them, skip this one.
     uint32_t needs[TL_SITE_NEEDS_MAX];
     uint8_t needs_count;

@@ -53,7 +53,7 @@ struct tl_space {
     size_t mapping_count;
 };
 
-// ---- create ------------------------------------------------------------------------------------
+// ---- create -----------------------------------------------------------------------------------
 
 static int range_compare(const void *a, const void *b)
 {
@@ -112,7 +112,7 @@ void tl_space_destroy(struct tl_space *space)
     free(space);
 }
 
-// ---- look-up -----------------------------------------------------------------------------------
+// ---- look-up ----------------------------------------------------------------------------------
 
 // Index of the first gap that ends above addr.
 static size_t gap_at(const struct tl_space *space, tl_addr addr)
@@ -191,8 +191,7 @@ static struct group *group_find(const struct tl_space *space, tl_addr page)
     return i < space->group_count && space->group[i].start <= page ? &space->group[i] : NULL;
 }
 
-// ---- slots of a page
-// -----------------------------------------------------------------------------
+// ---- slots of a page --------------------------------------------------------------------------
 
 static bool grain_taken(const struct page *page, unsigned grain)
 {
@@ -253,8 +252,7 @@ static tl_addr page_place(const struct page *page, const struct tl_place_query *
     return best;
 }
 
-// ---- finding
-// -------------------------------------------------------------------------------------
+// ---- finding ----------------------------------------------------------------------------------
 
 // Would a new page cost a mapping?
 static enum tl_place_cost page_cost(const struct tl_space *space, tl_addr page)
@@ -452,8 +450,7 @@ enum tl_place_cost tl_space_find(const struct tl_space *space, const struct tl_p
     return query->dense && pages_find(space, query, false, addr) ? TL_PLACE_PAGE : TL_PLACE_LIMIT;
 }
 
-// ---- taking and giving
-// ---------------------------------------------------------------------------
+// ---- taking and giving ------------------------------------------------------------------------
 
 static int group_page_add(struct tl_space *space, tl_addr page)
 {
@@ -609,8 +606,7 @@ void tl_space_give(struct tl_space *space, tl_addr addr, uint16_t size, uint8_t 
     }
 }
 
-// ---- mappings
-// ------------------------------------------------------------------------------------
+// ---- mappings ---------------------------------------------------------------------------------
 
 // Joins pages across free holes of at most `hole` bytes; returns how many mappings are left. out
 // may be NULL.

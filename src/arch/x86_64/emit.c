@@ -66,7 +66,7 @@ static struct frame frame_choose(const struct tl_emit_in *in)
     return f;
 }
 
-// ---- instructions with registers ---------------------------------------------------------------
+// ---- instructions with registers --------------------------------------------------------------
 
 static void reg_push(struct tl_writer *w, uint8_t reg)
 {
@@ -141,7 +141,7 @@ static void branch_close(struct tl_writer *w, uint16_t position, uint16_t to, bo
         tl_writer_fix8(w, position, to);
 }
 
-// ---- the action --------------------------------------------------------------------------------
+// ---- the action -------------------------------------------------------------------------------
 
 // The red zone: System V ABI AMD64, "The Stack Frame". add and sub are shorter than lea, but change
 // flags.
@@ -258,7 +258,7 @@ static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const st
     branch_close(w, branch_open(w, 0xeb, wide), done, wide);
 }
 
-// ---- the detour --------------------------------------------------------------------------------
+// ---- the detour -------------------------------------------------------------------------------
 
 static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, struct tl_detour *out,
                             bool wide)
@@ -307,7 +307,7 @@ int tl_x86_64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_det
         return tl_diag_set(diag, TL_E_LIMIT, "detour at %#llx: more than %d bytes",
                            (unsigned long long)at, TL_DETOUR_SIZE_MAX);
     detour.size = detour.refusal ? 0 : w.size;
-    *out = detour;
+    __builtin_memcpy(out, &detour, offsetof(struct tl_detour, bytes) + detour.size);
     return 0;
 }
 

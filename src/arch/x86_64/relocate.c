@@ -68,7 +68,7 @@ static tl_addr insn_end(const struct tl_insn *insn)
     return insn->addr + insn->size;
 }
 
-// ---- branches --------------------------------------------------------------------------------
+// ---- branches ---------------------------------------------------------------------------------
 
 // Where a displaced branch or call goes: index of a copy, or -1 and an address. Refuses a target
 // inside the window that is no instruction of it.
@@ -173,7 +173,7 @@ static uint8_t loop_emit(struct relocator *r, const struct tl_insn *insn)
     return TL_REFUSE_NONE;
 }
 
-// ---- calls and indirect jumps ------------------------------------------------------------------
+// ---- calls and indirect jumps -----------------------------------------------------------------
 
 // Pushes the address behind the original call: one instruction, no register, no flag.
 static void return_push(struct relocator *r, const struct tl_insn *insn)
@@ -266,7 +266,7 @@ static uint8_t icall_emit(struct relocator *r, const struct tl_insn *insn, bool 
     return group5_put(r, insn, GROUP5_JMP);
 }
 
-// ---- pc-relative data --------------------------------------------------------------------------
+// ---- pc-relative data -------------------------------------------------------------------------
 
 // lea of something out of reach: the address as an immediate.
 static uint8_t lea_absolute(struct relocator *r, const struct tl_insn *insn,
@@ -354,7 +354,7 @@ static uint8_t pcrel_emit(struct relocator *r, const struct tl_insn *insn, unsig
     return TL_REFUSE_NONE;
 }
 
-// ---- all of them -------------------------------------------------------------------------------
+// ---- all of them ------------------------------------------------------------------------------
 
 static uint8_t insn_emit(struct relocator *r, unsigned index)
 {

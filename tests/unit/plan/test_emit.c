@@ -56,7 +56,7 @@ static tl_addr forms_at, detour_at;
 static uint64_t slow_hits; // counted by the agent's stand-in
 static unsigned runs, refused;
 
-// ---- set-up ------------------------------------------------------------------------------------
+// ---- set-up -----------------------------------------------------------------------------------
 
 static int setup(void **state)
 {
@@ -143,8 +143,7 @@ static void state_random(const struct form *form, struct state *s)
     s->rip = 0;
 }
 
-// ---- one form
-// ------------------------------------------------------------------------------------
+// ---- one form ---------------------------------------------------------------------------------
 
 struct subject {
     const struct form *form;
@@ -262,8 +261,7 @@ static void detour_step(const struct subject *s, struct state *now)
     machine_save(&m, now);
 }
 
-// ---- comparing
-// -------------------------------------------------------------------------------------
+// ---- comparing --------------------------------------------------------------------------------
 
 static void states_compare(const struct subject *s, const char *where, const struct state *bare,
                            const struct state *other, tl_regset compared)
@@ -332,8 +330,7 @@ static void memory_compare(const struct subject *s, const struct memory *bare,
     }
 }
 
-// ---- the runs
-// ----------------------------------------------------------------------------------------
+// ---- the runs ---------------------------------------------------------------------------------
 
 // Is this the start of a displaced instruction? Then what the bare run had there.
 static void boundary_compare(const struct subject *s, const struct state *now,
@@ -511,8 +508,7 @@ static void signals_at_every_instruction(void **state)
     forms_run(FORMS, DETOUR_NEAR, true, 1);
 }
 
-// ---- forms that are read back
-// ---------------------------------------------------------------------
+// ---- forms that are read back -----------------------------------------------------------------
 
 static const uint8_t *copy_at(const struct tl_detour *detour, unsigned off, tl_addr at,
                               struct tl_insn *insn)

@@ -52,8 +52,7 @@ struct trial {
 
 static struct trial trial;
 
-// ---- planning
-// ------------------------------------------------------------------------------------
+// ---- planning ---------------------------------------------------------------------------------
 
 static int range_compare(const void *a, const void *b)
 {
@@ -137,8 +136,7 @@ static void plan_make(void)
                      0);
 }
 
-// ---- what a plan must keep
-// -------------------------------------------------------------------------
+// ---- what a plan must keep --------------------------------------------------------------------
 
 static int detour_compare(const void *a, const void *b)
 {
@@ -189,8 +187,7 @@ static void patch_check(const struct tl_patch *patch)
         trial.owner[patch->addr + patch->size + i - TEXT] |= 2;
 }
 
-// ---- running
-// -----------------------------------------------------------------------------------------
+// ---- running ----------------------------------------------------------------------------------
 
 static void memory_make(void)
 {
