@@ -93,7 +93,8 @@ struct tl_log_patch {
     uint8_t size;
     uint8_t before[16];
     uint8_t after[16];
-    uint8_t reserved[7];
+    uint8_t rank;        // lower ranks were written first, and are put back last
+    uint8_t reserved[6];
 };
 
 #endif

@@ -14,7 +14,7 @@
 #include "attach/target.h"
 
 #define TL_STOP_TIMEOUT_MS 50
-#define TL_BORROW_TIMEOUT_MS 20    // per thread that is tried
+#define TL_BORROW_TIMEOUT_MS 50    // per thread that is tried
 #define TL_CALL_TIMEOUT_MS 2000    // one injected call; it waits for the target's mmap lock at most
 #define TL_LAUNCH_TIMEOUT_MS 10000 // the loader's work, or a stop of one task that is starting
 #define TL_TASKS_MAX (1u << 16)
@@ -74,6 +74,8 @@ struct tl_target {
     uint64_t last_pid; // newest pid of this pid namespace when family was last complete
     pid_t borrowed;    // tid, 0: none
     struct tl_stub stub;
+    int mem_fd;      // /proc/mem_tid/mem for writing, opened in this hold; -1
+    pid_t mem_tid;
     struct tl_maps maps; // snapshot of this hold, for stacks; count 0: not read yet
 };
 
@@ -112,8 +114,6 @@ void tl_release_all(struct tl_target *target);
 // ---- inject.c
 int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag);
 void tl_stub_restore(struct tl_target *target);
-// Wipes stubs that dead controllers left, while all tasks are stopped. writer is one of them.
-void tl_stub_sweep(struct tl_target *target, pid_t writer);
 
 // ---- memory.c
 int tl_memory_write(struct tl_target *target, pid_t tid, tl_addr addr, const void *buf, size_t size,

@@ -24,6 +24,8 @@
 #define BORROW_TRIES_MAX 16 // threads stopped in turn until one will do
 #define CALL_RETRIES_MAX 64 // signals that come first
 
+#define NOT_IN_TIME "it did not stop in time"
+
 #ifndef PTRACE_GET_RSEQ_CONFIGURATION // Linux 5.13
 #define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
 #endif
@@ -119,21 +121,6 @@ static bool any_pc_in(const struct tl_target *target, tl_addr start, size_t size
     return false;
 }
 
-void tl_stub_sweep(struct tl_target *target, pid_t writer)
-{
-    static const uint8_t zeros[TL_STUB_SIZE_MAX];
-    tl_addr vdso = tl_proc_auxv(target->pid, AT_SYSINFO_EHDR);
-    size_t size = 0, end = 0;
-    uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
-    end = (end + STUB_ALIGN - 1) & ~(size_t)(STUB_ALIGN - 1);
-    for (size_t at = end; bytes && at + TL_STUB_SIZE_MAX <= size; at += STUB_ALIGN) {
-        size_t stub = tl_stub_match(bytes + at, size - at);
-        if (stub && vdso + at != target->stub.addr && !any_pc_in(target, vdso + at, stub))
-            (void)tl_memory_write(target, writer, vdso + at, zeros, stub, NULL, NULL);
-    }
-    free(bytes);
-}
-
 // Where the bytes of an executable segment end in its mapping, by the file's own headers; 0:
 // unknown.
 static tl_addr segment_end(struct tl_target *target, const struct tl_map *map)
@@ -162,6 +149,12 @@ static tl_addr segment_end(struct tl_target *target, const struct tl_map *map)
     return end;
 }
 
+static bool slack_possible(const struct tl_map *map)
+{
+    return map->inode && map->prot == (TL_PROT_READ | TL_PROT_EXEC) &&
+           strncmp(map->path, "/memfd:", 7) != 0;
+}
+
 static tl_addr place_in_slack(struct tl_target *target, const struct tl_map *map)
 {
     uint8_t bytes[SLACK_SIZE_MAX];
@@ -173,6 +166,69 @@ static tl_addr place_in_slack(struct tl_target *target, const struct tl_map *map
         return 0;
     size_t at = free_run(bytes, (size_t)(end - page), sizeof bytes);
     return at < sizeof bytes ? page + at : 0;
+}
+
+// Stubs in bytes[end..size) at addr that no task stands in get the bytes `there` back.
+static void stubs_wipe(struct tl_target *target, pid_t writer, tl_addr addr, const uint8_t *bytes,
+                       const uint8_t *there, size_t end, size_t size)
+{
+    end = (end + STUB_ALIGN - 1) & ~(size_t)(STUB_ALIGN - 1);
+    for (size_t at = end; at + TL_STUB_SIZE_MAX <= size; at += STUB_ALIGN) {
+        size_t stub = tl_stub_match(bytes + at, size - at);
+        if (stub && addr + at != target->stub.addr && !any_pc_in(target, addr + at, stub))
+            (void)tl_memory_write(target, writer, addr + at, there + at, stub, NULL, NULL);
+    }
+}
+
+static void sweep_vdso(struct tl_target *target, pid_t writer)
+{
+    static const uint8_t zeros[VDSO_SIZE_MAX];
+    tl_addr vdso = tl_proc_auxv(target->pid, AT_SYSINFO_EHDR);
+    size_t size = 0, end = 0;
+    uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
+    if (bytes)
+        stubs_wipe(target, writer, vdso, bytes, zeros, end, size);
+    free(bytes);
+}
+
+static void sweep_slack(struct tl_target *target, pid_t writer, const struct tl_map *map)
+{
+    uint8_t bytes[SLACK_SIZE_MAX], there[SLACK_SIZE_MAX] = {0};
+    tl_addr end = segment_end(target, map), page = map->end - TL_PAGE_SIZE;
+    if (!end || end <= page || tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
+        return;
+    int fd = tl_proc_open_mapped(target->pid, map, NULL);
+    if (fd < 0)
+        return;
+    if (pread(fd, there, sizeof there, (off_t)(map->file_off + (page - map->start))) >= 0)
+        stubs_wipe(target, writer, page, bytes, there, (size_t)(end - page), sizeof bytes);
+    close(fd);
+}
+
+static int sweep_run(void *opaque)
+{
+    struct tl_target *target = opaque;
+    struct tl_maps maps;
+    pid_t writer = 0;
+    for (size_t i = 0; i < target->task_count && !writer; i++) {
+        if (target->task[i]->state == TL_TASK_STOPPED)
+            writer = target->task[i]->tid;
+    }
+    if (!writer || tl_maps_read(target->pid, &maps, NULL) != 0)
+        return 0;
+    sweep_vdso(target, writer);
+    for (size_t i = 0; i < maps.count; i++) {
+        if (slack_possible(&maps.map[i]))
+            sweep_slack(target, writer, &maps.map[i]);
+    }
+    tl_maps_deinit(&maps);
+    return 0;
+}
+
+void tl_target_sweep(struct tl_target *target)
+{
+    if (target->hold == TL_HOLD_ALL)
+        (void)tl_worker_call(target, sweep_run, target, NULL);
 }
 
 static int stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
@@ -188,8 +244,7 @@ static int stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *di
         return error;
     for (size_t i = 0; i < maps.count && !addr; i++) {
         const struct tl_map *map = &maps.map[i];
-        if (map->inode && map->prot == (TL_PROT_READ | TL_PROT_EXEC) &&
-            strncmp(map->path, "/memfd:", 7) != 0)
+        if (slack_possible(map))
             addr = place_in_slack(target, map);
     }
     tl_maps_deinit(&maps);
@@ -370,7 +425,7 @@ static int candidate_try(struct tl_target *target, pid_t tid, const char **why,
         return 1;
     }
     if (got == 0)
-        *why = "it did not stop in time";
+        *why = NOT_IN_TIME;
     tl_release_all(target);
     return target->gone || target->execed ? tl_gone(target, diag) : 0;
 }
@@ -382,6 +437,9 @@ struct borrow_job {
 
 static int none_usable(struct tl_target *target, const char *why, struct tl_diag *diag)
 {
+    if (strcmp(why, NOT_IN_TIME) == 0)
+        return tl_diag_set(diag, TL_E_BUSY, "pid %d: no thread stopped in %d ms: try again",
+                           target->pid, TL_BORROW_TIMEOUT_MS);
     return tl_diag_set(diag, TL_E_UNSUPPORTED, "pid %d: no thread to run system calls in: %s",
                        target->pid, why);
 }

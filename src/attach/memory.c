@@ -60,8 +60,7 @@ int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t siz
                        (unsigned long long)addr);
 }
 
-bool tl_target_page_equals(struct tl_target *target, const struct tl_map *map, int fd,
-                           tl_addr page)
+bool tl_target_page_equals(struct tl_target *target, const struct tl_map *map, int fd, tl_addr page)
 {
     uint8_t here[TL_PAGE_SIZE], there[TL_PAGE_SIZE] = {0};
     off_t off = (off_t)(map->file_off + (page - map->start));
@@ -94,10 +93,21 @@ static int write_by_poke(struct tl_target *target, pid_t tid, tl_addr addr, cons
     return done == size ? 0 : TL_E_SYSTEM;
 }
 
+static int write_fd(struct tl_target *target, pid_t tid)
+{
+    if (target->mem_tid != tid) {
+        if (target->mem_fd >= 0)
+            close(target->mem_fd);
+        target->mem_fd = mem_open(tid, O_RDWR);
+        target->mem_tid = tid;
+    }
+    return target->mem_fd;
+}
+
 static int write_by_file(struct tl_target *target, pid_t tid, tl_addr addr, const uint8_t *bytes,
                          size_t size, size_t *written)
 {
-    int fd = mem_open(tid, O_RDWR);
+    int fd = write_fd(target, tid);
     size_t done = 0;
     while (fd >= 0 && done < size) {
         tl_step(target);
@@ -107,8 +117,6 @@ static int write_by_file(struct tl_target *target, pid_t tid, tl_addr addr, cons
         if (put > 0)
             done += (size_t)put;
     }
-    if (fd >= 0)
-        close(fd);
     *written = done;
     return done == size ? 0 : TL_E_SYSTEM;
 }

@@ -266,6 +266,10 @@ void tl_release_all(struct tl_target *target)
         tl_task_release(target, target->task[i]);
     tl_tasks_sweep(target);
     tl_maps_deinit(&target->maps);
+    if (target->mem_fd >= 0)
+        close(target->mem_fd);
+    target->mem_fd = -1;
+    target->mem_tid = 0;
     target->borrowed = 0;
     target->hold = TL_HOLD_NONE;
 }
@@ -285,12 +289,6 @@ static int stop_run(void *opaque)
         return error;
     }
     target->hold = TL_HOLD_ALL;
-    for (size_t i = 0; i < target->task_count; i++) {
-        if (target->task[i]->state == TL_TASK_STOPPED) {
-            tl_stub_sweep(target, target->task[i]->tid);
-            break;
-        }
-    }
     return 0;
 }
 

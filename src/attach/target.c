@@ -30,7 +30,7 @@ static struct tl_target *target_alloc(pid_t pid, const struct tl_target_options 
         target->options = *options;
     if (target->options.stop_timeout_ms <= 0)
         target->options.stop_timeout_ms = TL_STOP_TIMEOUT_MS;
-    target->lock_fd = target->pid_fd = -1;
+    target->lock_fd = target->pid_fd = target->mem_fd = -1;
     target->wait_status = -1;
     pthread_mutex_init(&target->worker.lock, NULL);
     pthread_cond_init(&target->worker.change, NULL);

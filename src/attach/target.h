@@ -51,6 +51,9 @@ void tl_target_resume_others(struct tl_target *target);
 int tl_target_syscall(struct tl_target *target, long nr, const uint64_t args[6], int64_t *result,
                       struct tl_diag *diag);
 
+// Wipes boot stubs that dead controllers left behind. All tasks must be stopped.
+void tl_target_sweep(struct tl_target *target);
+
 // Reads without a stop (process_vm_readv, then /proc/PID/mem). Returns 0 or TL_E_*; all or nothing.
 int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t size, struct tl_diag *diag);
 // Writes while held, through r-x too (/proc/PID/mem, then PTRACE_POKETEXT). All or nothing is NOT

@@ -9,6 +9,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+// A window with an interior; its site.
+struct window_entry {
+    const struct tl_plan *plan;
+    size_t index;
+};
+
+// Sorted by address, for look-ups of pcs and stack words.
+struct window_list {
+    struct window_entry *entry;
+    size_t count;
+};
+
 // Everything one commit works with.
 struct commit {
     struct tl_install *install;
@@ -16,6 +28,7 @@ struct commit {
     struct tl_install_result *results;
     struct tl_diag *diag;
     bool interior; // some window has one
+    struct window_list windows;
 };
 
 static bool plan_written(const struct commit *commit, size_t plan)
@@ -46,6 +59,22 @@ static size_t patches_count(const struct tl_commit_input *input)
     return count;
 }
 
+static int needs_keep(struct commit *commit)
+{
+    struct tl_install *install = commit->install;
+    free(install->needs);
+    install->plan_count = commit->input->plan_count;
+    install->needs = calloc(install->plan_count + 1, sizeof *install->needs);
+    if (!install->needs)
+        return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < install->plan_count; i++) {
+        const struct tl_plan *plan = commit->input->plan[i];
+        install->needs[i].count = plan->needs_count;
+        memcpy(install->needs[i].plan, plan->needs, sizeof install->needs[i].plan);
+    }
+    return 0;
+}
+
 // Collects the patches, with the file that each is in.
 static int writes_collect(struct commit *commit)
 {
@@ -69,7 +98,7 @@ static int writes_collect(struct commit *commit)
         commit->interior |= plan->interior;
         for (size_t k = 0; k < plan->patch_count; k++) {
             const struct tl_map *map = tl_maps_at(&maps, plan->patch[k].addr);
-            write[n] = (struct tl_write){.patch = plan->patch[k], .plan = i};
+            write[n] = (struct tl_write){.patch = plan->patch[k], .plan = i, .order = (uint8_t)k};
             if (map) {
                 write[n].inode = map->inode;
                 write[n].dev_major = map->dev_major;
@@ -82,7 +111,8 @@ static int writes_collect(struct commit *commit)
     tl_maps_deinit(&maps);
     qsort(write, n, sizeof *write, write_compare);
     install->writes = (struct tl_writes){write, n};
-    return 0;
+    tl_writes_rank(&install->writes);
+    return needs_keep(commit);
 }
 
 // ---- pools and log
@@ -115,7 +145,8 @@ static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_add
                                        .file_off = write->file_off,
                                        .dev_major = write->dev_major,
                                        .dev_minor = write->dev_minor,
-                                       .size = write->patch.size};
+                                       .size = write->patch.size,
+                                       .rank = write->rank};
         memcpy(log[i].before, write->patch.before, write->patch.size);
         memcpy(log[i].after, write->patch.after, write->patch.size);
     }
@@ -303,28 +334,16 @@ static void texts_check(struct commit *commit, const struct tl_text_view *text)
     }
 }
 
-// Windows with an interior, sorted by address, for look-ups of pcs and stack words.
-struct window_entry {
-    const struct tl_plan *plan;
-    size_t index;
-};
-
 static int window_compare(const void *a, const void *b)
 {
     const struct window_entry *left = a, *right = b;
     return (left->plan->addr > right->plan->addr) - (left->plan->addr < right->plan->addr);
 }
 
-struct window_list {
-    struct window_entry *entry;
-    size_t count;
-    struct commit *commit;
-};
-
 static int windows_list(struct commit *commit, struct window_list *out)
 {
     const struct tl_commit_input *input = commit->input;
-    struct window_list list = {calloc(input->plan_count + 1, sizeof *list.entry), 0, commit};
+    struct window_list list = {calloc(input->plan_count + 1, sizeof *list.entry), 0};
     if (!list.entry)
         return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
     for (size_t i = 0; i < input->plan_count; i++) {
@@ -355,7 +374,8 @@ static const struct window_entry *window_find(const struct window_list *list, tl
 
 static void stack_word(uint64_t word, void *opaque)
 {
-    const struct window_list *list = opaque;
+    struct commit *commit = opaque;
+    const struct window_list *list = &commit->windows;
     const struct window_entry *entry;
     if (word <= list->entry[0].plan->addr ||
         word >= list->entry[list->count - 1].plan->addr +
@@ -363,7 +383,7 @@ static void stack_word(uint64_t word, void *opaque)
         return;
     entry = window_find(list, word);
     if (entry)
-        plan_skip(list->commit, entry->index, TL_REFUSE_STACK_WORD);
+        plan_skip(commit, entry->index, TL_REFUSE_STACK_WORD);
 }
 
 static const struct tl_boundary *boundary_find(const struct tl_plan *plan, tl_addr pc)
@@ -375,8 +395,9 @@ static const struct tl_boundary *boundary_find(const struct tl_plan *plan, tl_ad
     return NULL;
 }
 
-static void thread_look(struct commit *commit, struct window_list *list, size_t index)
+static void thread_look(struct commit *commit, size_t index)
 {
+    const struct window_list *list = &commit->windows;
     struct tl_thread_view view;
     struct tl_target *target = commit->install->target;
     if (tl_target_thread_view(target, index, &view) != 0)
@@ -384,7 +405,7 @@ static void thread_look(struct commit *commit, struct window_list *list, size_t 
     const struct window_entry *entry = window_find(list, view.pc);
     if (entry && (view.in_kernel || !boundary_find(entry->plan, view.pc)))
         plan_skip(commit, entry->index, TL_REFUSE_STACK_WORD);
-    if (!tl_stack_words(target, &view, stack_word, list)) {
+    if (!tl_stack_words(target, &view, stack_word, commit)) {
         for (size_t i = 0; i < list->count; i++)
             plan_skip(commit, list->entry[i].index, TL_REFUSE_STACK_WORD);
     }
@@ -392,8 +413,9 @@ static void thread_look(struct commit *commit, struct window_list *list, size_t 
 
 // Moves the pc of a thread that stands inside a window to the same instruction's copy in the
 // detour.
-static int thread_move(struct commit *commit, const struct window_list *list, size_t index)
+static int thread_move(struct commit *commit, size_t index)
 {
+    const struct window_list *list = &commit->windows;
     struct tl_thread_view view;
     struct tl_target *target = commit->install->target;
     if (tl_target_thread_view(target, index, &view) != 0 || view.in_kernel)
@@ -406,20 +428,21 @@ static int thread_move(struct commit *commit, const struct window_list *list, si
                                    commit->diag);
 }
 
-static int threads_clear(struct commit *commit)
+static int threads_look_all(struct commit *commit)
 {
-    struct window_list list;
     size_t count = tl_target_thread_count(commit->install->target);
-    if (!commit->interior)
-        return 0;
-    int error = windows_list(commit, &list);
-    if (error)
-        return error;
-    for (size_t i = 0; i < count && list.count; i++)
-        thread_look(commit, &list, i);
-    for (size_t i = 0; i < count && list.count && !error; i++)
-        error = thread_move(commit, &list, i);
-    free(list.entry);
+    int error = commit->interior ? windows_list(commit, &commit->windows) : 0;
+    for (size_t i = 0; i < count && !error && commit->windows.count; i++)
+        thread_look(commit, i);
+    return error;
+}
+
+static int threads_move_all(struct commit *commit)
+{
+    int error = 0;
+    size_t count = tl_target_thread_count(commit->install->target);
+    for (size_t i = 0; i < count && commit->windows.count && !error; i++)
+        error = thread_move(commit, i);
     return error;
 }
 
@@ -442,6 +465,41 @@ static int thread_pointer_check(struct commit *commit)
                        (int)tl_target_pid(install->target));
 }
 
+static void states_set(struct commit *commit)
+{
+    for (size_t i = 0; i < commit->install->writes.count; i++) {
+        struct tl_write *write = &commit->install->writes.write[i];
+        write->state = plan_written(commit, write->plan) ? TL_WRITE_PLANNED : TL_WRITE_SKIPPED;
+    }
+}
+
+// Skips sites that rely on others that are skipped, until none is left.
+static void dependents_skip(struct commit *commit, const struct tl_text_view *text)
+{
+    struct tl_install *install = commit->install;
+    bool changed = true;
+    while (changed) { // each round skips at least one site
+        changed = false;
+        states_set(commit);
+        for (size_t i = 0; i < install->writes.count; i++) {
+            const struct tl_write *write = &install->writes.write[i];
+            if (write->state == TL_WRITE_PLANNED &&
+                !tl_text_relied(text, &install->writes, write)) {
+                plan_skip(commit, write->plan, TL_REFUSE_WINDOW_PROBE);
+                changed = true;
+            }
+        }
+        for (size_t i = 0; i < install->plan_count; i++) {
+            for (size_t k = 0; k < install->needs[i].count; k++) {
+                if (plan_written(commit, i) && !plan_written(commit, install->needs[i].plan[k])) {
+                    plan_skip(commit, i, TL_REFUSE_LOOP_TARGET);
+                    changed = true;
+                }
+            }
+        }
+    }
+}
+
 static int text_change(struct commit *commit)
 {
     struct tl_install *install = commit->install;
@@ -450,11 +508,10 @@ static int text_change(struct commit *commit)
     if (error)
         return error;
     texts_check(commit, &text);
-    error = threads_clear(commit);
-    for (size_t i = 0; i < install->writes.count; i++) {
-        struct tl_write *write = &install->writes.write[i];
-        write->state = plan_written(commit, write->plan) ? TL_WRITE_PLANNED : TL_WRITE_SKIPPED;
-    }
+    error = threads_look_all(commit);
+    dependents_skip(commit, &text);
+    if (!error)
+        error = threads_move_all(commit);
     if (!error)
         error = tl_text_write(install->target, &text, &install->writes, commit->diag);
     tl_text_deinit(&text);
@@ -502,8 +559,15 @@ static int commit_held(struct commit *commit)
     uint64_t start = tl_now_ns();
     install->times.borrowed_ms += (double)(start - install->borrowed_since_ns) / 1e6;
     install->stopped_since_ns = start;
-    error = tl_target_stop(install->target, commit->diag); // on failure all are let go
-    return error ? error : commit_stopped(commit);
+    error = tl_patch_hold(install->target, true, commit->diag);
+    if (error) { // all were let go
+        if (error == TL_E_BUSY && tl_target_borrow(install->target, NULL) == 0) {
+            (void)header_write(install, TL_CODE_IDLE, NULL);
+            mappings_unmap(install);
+        }
+        return error;
+    }
+    return commit_stopped(commit);
 }
 
 static int commit_run(void *opaque)
@@ -514,7 +578,7 @@ static int commit_run(void *opaque)
     bool held = tl_target_thread_count(target) != 0;
     install->borrowed_since_ns = tl_now_ns();
     install->stopped_since_ns = 0;
-    int error = tl_target_borrow(target, commit->diag);
+    int error = tl_patch_hold(target, false, commit->diag);
     if (!error)
         error = commit_held(commit);
     if (!error || !held)
@@ -534,10 +598,12 @@ static int commit_run(void *opaque)
 int tl_install_commit_input(struct tl_install *install, const struct tl_commit_input *input,
                             struct tl_install_result *results, struct tl_diag *diag)
 {
-    struct commit commit = {install, input, results, diag, false};
+    struct commit commit = {install, input, results, diag, false, {NULL, 0}};
     if (install->committed)
         return tl_diag_set(diag, TL_E_USAGE, "committed already");
-    return tl_target_run(install->target, commit_run, &commit, diag);
+    int error = tl_target_run(install->target, commit_run, &commit, diag);
+    free(commit.windows.entry);
+    return error;
 }
 
 int tl_install_commit(struct tl_install *install, struct tl_space *space,

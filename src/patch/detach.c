@@ -34,7 +34,6 @@ struct verify_job {
     struct tl_install_result *results;
     struct tl_diag *diag;
     bool *foreign; // per site: its bytes are not all ours
-    size_t site_count;
 };
 
 static bool pick_foreign(const struct tl_write *write, void *opaque)
@@ -66,12 +65,38 @@ static bool sites_compare(struct verify_job *job, const struct tl_text_view *tex
     return stop;
 }
 
+// Sites that can't be without one that is closed go with it: those that need it, and those whose
+// branch ends in its bytes.
+static void dependents_close(struct verify_job *job)
+{
+    struct tl_install *install = job->install;
+    bool changed = true;
+    while (changed) { // each round closes at least one site
+        changed = false;
+        for (size_t i = 0; i < install->writes.count; i++) {
+            const struct tl_write *write = &install->writes.write[i];
+            bool lost = false;
+            for (size_t k = 0; k < install->needs[write->plan].count; k++)
+                lost |= job->foreign[install->needs[write->plan].plan[k]];
+            for (unsigned k = 0; k < write->patch.relied; k++) {
+                const struct tl_write *other =
+                    tl_writes_at(&install->writes, write->patch.addr + write->patch.size + k);
+                lost |= other && job->foreign[other->plan];
+            }
+            if (lost && write->state == TL_WRITE_DONE && !job->foreign[write->plan]) {
+                job->foreign[write->plan] = changed = true;
+                job->results[write->plan].refusal = TL_REFUSE_CHANGED_BYTES;
+            }
+        }
+    }
+}
+
 static int foreign_put_back(void *opaque)
 {
     struct verify_job *job = opaque;
     struct tl_install *install = job->install;
     struct tl_text_view text;
-    int error = tl_target_stop(install->target, job->diag);
+    int error = tl_patch_hold(install->target, true, job->diag);
     if (error)
         return error;
     error = tl_text_load(install->target, &install->writes, &text, job->diag);
@@ -88,7 +113,7 @@ static int foreign_put_back(void *opaque)
 int tl_install_verify(struct tl_install *install, struct tl_install_result *results,
                       struct tl_diag *diag)
 {
-    struct verify_job job = {install, results, diag, NULL, 0};
+    struct verify_job job = {install, results, diag, NULL};
     struct tl_text_view text;
     if (!install->committed || install->detached)
         return 0;
@@ -97,17 +122,15 @@ int tl_install_verify(struct tl_install *install, struct tl_install_result *resu
                            (int)tl_target_pid(install->target));
     if (!still_there(install))
         return 1;
-    for (size_t i = 0; i < install->writes.count; i++) {
-        if (install->writes.write[i].plan >= job.site_count)
-            job.site_count = install->writes.write[i].plan + 1;
-    }
-    job.foreign = calloc(job.site_count + 1, sizeof *job.foreign);
+    job.foreign = calloc(install->plan_count + 1, sizeof *job.foreign);
     if (!job.foreign)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
     int error = tl_text_load(install->target, &install->writes, &text, diag);
     if (!error) {
         bool stop = sites_compare(&job, &text);
         tl_text_deinit(&text);
+        if (stop)
+            dependents_close(&job);
         if (stop)
             error = tl_target_run(install->target, foreign_put_back, &job, diag);
     }
@@ -145,10 +168,10 @@ static int detach_run(void *opaque)
     struct tl_install *install = job->install;
     struct tl_target *target = install->target;
     // A borrowed thread first: it gives the pages back after the others have gone on.
-    int error = tl_target_borrow(target, job->diag);
+    int error = tl_patch_hold(target, false, job->diag);
     uint64_t start = tl_now_ns();
     if (!error)
-        error = tl_target_stop(target, job->diag);
+        error = tl_patch_hold(target, true, job->diag);
     if (!error && !still_there(install)) {
         tl_target_resume(target);
         return 0;

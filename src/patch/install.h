@@ -17,20 +17,23 @@
 #define TL_LOG_PATCHES_MAX (1u << 20)
 #define TL_POOLS_MAX (1u << 16)
 #define TL_CONTROL_SIZE (TL_PAGE_SIZE + TL_TABLE_SIZE) // control page, then the thread table
-#define TL_SCRATCH_OFF 2048u // in the control page: strings for system calls
+#define TL_SCRATCH_OFF 2048u           // in the control page: strings for system calls
 #define TL_STACK_SEARCH_MAX (8u << 20) // bytes of one stack; a deeper one counts as "found"
 
 enum tl_write_state {
     TL_WRITE_PLANNED,
     TL_WRITE_SKIPPED, // never written
     TL_WRITE_DONE,    // ours are in the text
-    TL_WRITE_CLOSED,  // put back (or not there any more); bytes of ours may come back with a stranger's
+    TL_WRITE_CLOSED,  // put back (or not there any more); bytes of ours may come back with a
+                      // stranger's
 };
 
 // One patch of the text.
 struct tl_write {
     struct tl_patch patch;
-    size_t plan; // index of the site
+    size_t plan;   // index of the site
+    uint8_t order; // place among the site's patches
+    uint8_t rank;  // lower ranks are written first, and put back last
     uint64_t inode, file_off;
     uint32_t dev_major, dev_minor;
     enum tl_write_state state;
@@ -39,6 +42,12 @@ struct tl_write {
 struct tl_writes {
     struct tl_write *write; // sorted by address, no overlap
     size_t count;
+};
+
+// Sites that one site can't be without.
+struct tl_needs {
+    uint32_t plan[TL_SITE_NEEDS_MAX];
+    uint8_t count;
 };
 
 struct tl_install {
@@ -53,6 +62,8 @@ struct tl_install {
     struct tl_range *used;
     size_t used_count, mapping_limit;
     struct tl_writes writes;
+    struct tl_needs *needs; // per plan
+    size_t plan_count;
     struct tl_range *mapped; // pools and log, as mapped by commit
     size_t mapped_count;
     bool committed, detached;
@@ -78,14 +89,14 @@ struct tl_memfd {
     int local;  // the same file, here
 };
 // A named, sealable memfd of size bytes, open on both sides.
-int tl_memfd_create(struct tl_target *target, tl_addr scratch_addr, const char *name, bool code, uint64_t size,
-                    struct tl_memfd *out, struct tl_diag *diag);
+int tl_memfd_create(struct tl_target *target, tl_addr scratch_addr, const char *name, bool code,
+                    uint64_t size, struct tl_memfd *out, struct tl_diag *diag);
 void tl_memfd_close(struct tl_target *target, struct tl_memfd *memfd);
 int tl_memfd_write(const struct tl_memfd *memfd, const void *buf, size_t size, uint64_t off,
                    struct tl_diag *diag);
 // Maps at exactly addr, where nothing is mapped yet. fd -1: anonymous. TL_E_AGAIN: it is taken.
-int tl_region_map(struct tl_target *target, tl_addr addr, uint64_t size, int prot, int flags, int fd,
-                  uint64_t off, struct tl_diag *diag);
+int tl_region_map(struct tl_target *target, tl_addr addr, uint64_t size, int prot, int flags,
+                  int fd, uint64_t off, struct tl_diag *diag);
 int tl_region_unmap(struct tl_target *target, tl_addr addr, uint64_t size, struct tl_diag *diag);
 int tl_region_advise(struct tl_target *target, tl_addr addr, uint64_t size, int advice,
                      struct tl_diag *diag);
@@ -97,6 +108,8 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
 // enum tl_thread_pointer that is sound for every thread that is held now.
 uint64_t tl_region_thread_pointer(struct tl_target *target);
 uint64_t tl_now_ns(void);
+// Borrows a thread and, if all is wanted, stops the rest; some tries where the target is slow to stop.
+int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag);
 
 // ---- text.c; all while all tasks are stopped
 struct tl_text_group; // neighbouring patches that are written at once
@@ -112,11 +125,21 @@ int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_t
 void tl_text_deinit(struct tl_text_view *text);
 // Why the patch can't be written: mapping and bytes. NONE: it can.
 enum tl_refusal tl_text_check(const struct tl_text_view *text, const struct tl_write *write);
-// Writes `after` of all PLANNED patches, group by group; they become DONE. On an error all is put back.
+// Whether the bytes behind a patch that belong to its branch are, or with all PLANNED patches
+// written will be, what it relies on.
+bool tl_text_relied(const struct tl_text_view *text, const struct tl_writes *writes,
+                    const struct tl_write *write);
+// The patch that addr is a byte of. NULL: none.
+const struct tl_write *tl_writes_at(const struct tl_writes *writes, tl_addr addr);
+// Sets ranks: a site's patches in their order, and after those whose bytes they rely on. So a
+// controller that dies between two writes leaves no branch to what is not there yet.
+void tl_writes_rank(struct tl_writes *writes);
+// Writes `after` of all PLANNED patches, group by group; they become DONE. On an error all is put
+// back.
 int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                   struct tl_diag *diag);
-// Puts back, byte by byte, what is ours in DONE and CLOSED patches for which pick() is true; they become
-// CLOSED. Returns how many patches had bytes of ours, or TL_E_*.
+// Puts back, byte by byte, what is ours in DONE and CLOSED patches for which pick() is true; they
+// become CLOSED. Returns how many patches had bytes of ours, or TL_E_*.
 int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                      bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
                      struct tl_diag *diag);

@@ -234,6 +234,7 @@ static int log_read(struct tl_target *target, const struct tl_code_header *heade
                                    .file_off = log[i].file_off,
                                    .dev_major = log[i].dev_major,
                                    .dev_minor = log[i].dev_minor,
+                                   .rank = log[i].rank,
                                    .state = TL_WRITE_DONE,
                                    .patch = {.addr = log[i].addr, .size = log[i].size}};
         memcpy(entry->patch.before, log[i].before, log[i].size);
@@ -357,6 +358,7 @@ static int clear_held(struct tl_target *target, const struct leftovers *leftover
     if (count < 0)
         return count;
     descriptors_close(target);
+    tl_target_sweep(target);
     if (unmap && tl_ranges_unused(target, leftovers->region, leftovers->region_count)) {
         for (size_t i = 0; i < leftovers->region_count; i++)
             (void)tl_region_unmap(target, leftovers->region[i].start,
@@ -374,15 +376,13 @@ static int leftover_run(void *opaque)
     int error = leftovers_find(target, &leftovers, job->diag);
     if (error)
         return error;
-    if (leftovers->region_count == 0) {
+    if (leftovers->region_count == 0 && job->unmap) {
         free(leftovers);
         return 0;
     }
     error = busy(target, leftovers, job->diag);
     if (!error)
-        error = tl_target_stop(target, job->diag);
-    if (!error)
-        error = tl_target_borrow(target, job->diag);
+        error = tl_patch_hold(target, true, job->diag);
     if (!error)
         error = clear_held(target, leftovers, job->unmap, job->diag);
     if (!held)

@@ -251,7 +251,7 @@ static int prepare_run(void *opaque)
     int error = tl_leftovers_clear(target, job->diag);
     uint64_t start = tl_now_ns();
     if (!error)
-        error = tl_target_borrow(target, job->diag);
+        error = tl_patch_hold(target, false, job->diag);
     if (!error)
         error = prepare_held(job->install, job->diag);
     if (!held)
@@ -296,6 +296,7 @@ void tl_install_destroy(struct tl_install *install)
         munmap((void *)(uintptr_t)install->data, install->header.data_size);
     free(install->used);
     free(install->writes.write);
+    free(install->needs);
     free(install->mapped);
     free(install);
 }

@@ -24,6 +24,8 @@
 #define STACK_ROOM_MAX (UINT64_C(1) << 30) // of an unlimited stack
 #define STACK_GUARD (UINT64_C(1) << 20)    // stack_guard_gap, mm/mmap.c, 256 pages
 #define PLACE_DISTANCE (UINT64_C(4) << 30) // below the mmap area, which grows down
+#define HOLD_TRIES 5
+#define HOLD_PAUSE_NS 20000000
 #define ADDR_MIN UINT64_C(0x10000)
 #define ADDR_MAX UINT64_C(0x7ffffffff000) // TASK_SIZE less a page, four-level page tables
 #define HWCAP2_FSGSBASE 2u                // asm/hwcap2.h
@@ -39,6 +41,21 @@ uint64_t tl_now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag)
+{
+    int error = TL_E_BUSY;
+    for (int i = 0; i < HOLD_TRIES && error == TL_E_BUSY; i++) {
+        if (i) { // all were let go: give them a while
+            struct timespec pause = {.tv_nsec = HOLD_PAUSE_NS};
+            nanosleep(&pause, NULL);
+        }
+        error = tl_target_borrow(target, diag);
+        if (!error && all)
+            error = tl_target_stop(target, diag);
+    }
+    return error;
 }
 
 // ---- system calls -------------------------------------------------------------------------------

@@ -14,6 +14,8 @@
 
 #define GROUP_GAP_MAX 256u // bytes between two patches of one group
 #define GROUP_SIZE_MAX (64u << 10)
+#define RANK_MAX 255u
+#define RANK_ROUNDS_MAX 64u
 
 struct tl_text_group {
     tl_addr addr;
@@ -22,12 +24,16 @@ struct tl_text_group {
     uint8_t *bytes;      // as read; NULL: can't be read
 };
 
-static void group_load(struct tl_target *target, const struct tl_writes *writes,
-                       struct tl_text_group *group)
+static tl_addr write_end(const struct tl_write *write)
 {
-    const struct tl_write *last = &writes->write[group->first + group->count - 1];
+    return write->patch.addr + write->patch.size + write->patch.relied;
+}
+
+static void group_load(struct tl_target *target, const struct tl_writes *writes,
+                       struct tl_text_group *group, tl_addr end)
+{
     group->addr = writes->write[group->first].patch.addr;
-    group->size = (size_t)(last->patch.addr + last->patch.size - group->addr);
+    group->size = (size_t)(end - group->addr);
     group->bytes = malloc(group->size);
     if (group->bytes && tl_target_read(target, group->addr, group->bytes, group->size, NULL) != 0) {
         free(group->bytes);
@@ -50,16 +56,16 @@ int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_t
     for (size_t i = 0; i < writes->count;) {
         struct tl_text_group *group = &text.group[text.group_count++];
         group->first = i;
-        tl_addr start = writes->write[i].patch.addr, end;
+        tl_addr start = writes->write[i].patch.addr, end = start;
         const struct tl_map *map = tl_maps_at(&text.maps, start);
         do {
-            end = writes->write[i].patch.addr + writes->write[i].patch.size;
+            end = write_end(&writes->write[i]) > end ? write_end(&writes->write[i]) : end;
             i++;
             group->count++;
-        } while (i < writes->count && writes->write[i].patch.addr - end <= GROUP_GAP_MAX &&
+        } while (i < writes->count && writes->write[i].patch.addr < end + GROUP_GAP_MAX &&
                  writes->write[i].patch.addr - start < GROUP_SIZE_MAX &&
                  tl_maps_at(&text.maps, writes->write[i].patch.addr) == map);
-        group_load(target, writes, group);
+        group_load(target, writes, group, end);
     }
     *out = text;
     return 0;
@@ -74,21 +80,98 @@ void tl_text_deinit(struct tl_text_view *text)
     *text = (struct tl_text_view){0};
 }
 
-// The bytes at a patch, as loaded. NULL: can't be read.
-static uint8_t *patch_bytes(const struct tl_text_view *text, const struct tl_patch *patch)
+// The bytes from addr on, as loaded. NULL: can't be read. Groups may overlap by relied bytes; the
+// last that starts at or before addr is the one that holds the patch there.
+static uint8_t *bytes_at(const struct tl_text_view *text, tl_addr addr)
 {
     size_t low = 0, high = text->group_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const struct tl_text_group *group = &text->group[middle];
-        if (patch->addr < group->addr)
+        if (addr < text->group[middle].addr)
             high = middle;
-        else if (patch->addr >= group->addr + group->size)
+        else
+            low = middle + 1;
+    }
+    const struct tl_text_group *group = low ? &text->group[low - 1] : NULL;
+    if (!group || !group->bytes || addr >= group->addr + group->size)
+        return NULL;
+    return group->bytes + (addr - group->addr);
+}
+
+const struct tl_write *tl_writes_at(const struct tl_writes *writes, tl_addr addr)
+{
+    size_t low = 0, high = writes->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct tl_write *write = &writes->write[middle];
+        if (addr < write->patch.addr)
+            high = middle;
+        else if (addr >= write->patch.addr + write->patch.size)
             low = middle + 1;
         else
-            return group->bytes ? group->bytes + (patch->addr - group->addr) : NULL;
+            return write;
     }
     return NULL;
+}
+
+bool tl_text_relied(const struct tl_text_view *text, const struct tl_writes *writes,
+                    const struct tl_write *write)
+{
+    for (unsigned i = write->patch.size; i < (unsigned)write->patch.size + write->patch.relied;
+         i++) {
+        tl_addr addr = write->patch.addr + i;
+        const struct tl_write *other = tl_writes_at(writes, addr);
+        const uint8_t *byte = bytes_at(text, addr);
+        if (other && other->state == TL_WRITE_PLANNED)
+            byte = &other->patch.after[addr - other->patch.addr];
+        if (!byte || *byte != write->patch.after[i])
+            return false;
+    }
+    return true;
+}
+
+// The rank that one write must have at least, as the others' are now.
+static uint8_t rank_needed(const struct tl_writes *writes, const struct tl_write *write,
+                           const uint8_t *plan_rank)
+{
+    unsigned rank = write->order ? plan_rank[write->plan] : 0u;
+    for (unsigned i = 0; i < write->patch.relied; i++) {
+        const struct tl_write *other =
+            tl_writes_at(writes, write->patch.addr + write->patch.size + i);
+        if (other && other->rank + 1u > rank)
+            rank = other->rank + 1u;
+    }
+    return (uint8_t)(rank < RANK_MAX ? rank : RANK_MAX);
+}
+
+void tl_writes_rank(struct tl_writes *writes)
+{
+    size_t plan_count = 0;
+    for (size_t i = 0; i < writes->count; i++) {
+        writes->write[i].rank = writes->write[i].order;
+        if (writes->write[i].plan >= plan_count)
+            plan_count = writes->write[i].plan + 1;
+    }
+    // Rank that the next patch of a plan needs: one more than its predecessor's.
+    uint8_t *plan_rank = calloc(plan_count + 1, sizeof *plan_rank);
+    bool changed = plan_rank != NULL;
+    for (unsigned round = 0; changed && round < RANK_ROUNDS_MAX; round++) {
+        changed = false;
+        for (unsigned order = 0; order < TL_SITE_PATCHES_MAX; order++) {
+            for (size_t i = writes->count; i-- > 0;) {
+                struct tl_write *write = &writes->write[i];
+                if (write->order != order)
+                    continue;
+                uint8_t rank = rank_needed(writes, write, plan_rank);
+                if (rank > write->rank) {
+                    write->rank = rank;
+                    changed = true;
+                }
+                plan_rank[write->plan] = (uint8_t)(write->rank + (write->rank < RANK_MAX ? 1 : 0));
+            }
+        }
+    }
+    free(plan_rank);
 }
 
 // The mapping is the same piece of the same file.
@@ -111,7 +194,7 @@ enum tl_refusal tl_text_check(const struct tl_text_view *text, const struct tl_w
         return TL_REFUSE_NOT_CODE;
     if (!mapping_matches(map, write))
         return TL_REFUSE_UNLOADED;
-    const uint8_t *bytes = patch_bytes(text, &write->patch);
+    const uint8_t *bytes = bytes_at(text, write->patch.addr);
     if (!bytes || memcmp(bytes, write->patch.before, write->patch.size) != 0)
         return TL_REFUSE_CHANGED_BYTES;
     return TL_REFUSE_NONE;
@@ -120,9 +203,10 @@ enum tl_refusal tl_text_check(const struct tl_text_view *text, const struct tl_w
 bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *write, bool *gone)
 {
     const struct tl_map *map = tl_maps_at(&text->maps, write->patch.addr);
-    const uint8_t *bytes = patch_bytes(text, &write->patch);
+    const uint8_t *bytes = bytes_at(text, write->patch.addr);
     *gone = !mapping_matches(map, write);
-    return !*gone && bytes && memcmp(bytes, write->patch.after, write->patch.size) == 0;
+    size_t size = (size_t)write->patch.size + write->patch.relied;
+    return !*gone && bytes && memcmp(bytes, write->patch.after, size) == 0;
 }
 
 // Writes a group with some of its patches changed. On success the loaded bytes are the new ones.
@@ -142,29 +226,45 @@ static bool pick_all(const struct tl_write *write, void *opaque)
     return true;
 }
 
+static unsigned rank_highest(const struct tl_writes *writes)
+{
+    unsigned highest = 0;
+    for (size_t i = 0; i < writes->count; i++)
+        highest = writes->write[i].rank > highest ? writes->write[i].rank : highest;
+    return highest;
+}
+
+// Writes what is planned in one group and one rank.
+static int group_apply(struct tl_target *target, struct tl_writes *writes,
+                       struct tl_text_group *group, unsigned rank, struct tl_diag *diag)
+{
+    uint8_t *bytes = NULL;
+    for (size_t k = group->first; k < group->first + group->count; k++) {
+        struct tl_write *write = &writes->write[k];
+        if (write->state != TL_WRITE_PLANNED || write->rank != rank || !group->bytes)
+            continue;
+        if (!bytes) {
+            bytes = malloc(group->size);
+            if (!bytes)
+                return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+            memcpy(bytes, group->bytes, group->size);
+        }
+        memcpy(bytes + (write->patch.addr - group->addr), write->patch.after, write->patch.size);
+        write->state = TL_WRITE_DONE; // even a failed write may have written a part
+    }
+    int error = bytes ? group_write(target, group, bytes, diag) : 0;
+    free(bytes);
+    return error;
+}
+
 int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                   struct tl_diag *diag)
 {
     int error = 0;
-    for (size_t i = 0; i < text->group_count && !error; i++) {
-        struct tl_text_group *group = &text->group[i];
-        uint8_t *bytes = group->bytes ? malloc(group->size) : NULL;
-        size_t planned = 0;
-        if (!bytes)
-            continue;
-        memcpy(bytes, group->bytes, group->size);
-        for (size_t k = group->first; k < group->first + group->count; k++) {
-            struct tl_write *write = &writes->write[k];
-            if (write->state != TL_WRITE_PLANNED)
-                continue;
-            memcpy(bytes + (write->patch.addr - group->addr), write->patch.after,
-                   write->patch.size);
-            write->state = TL_WRITE_DONE; // even a failed write may have written a part
-            planned++;
-        }
-        if (planned)
-            error = group_write(target, group, bytes, diag);
-        free(bytes);
+    unsigned highest = rank_highest(writes);
+    for (unsigned rank = 0; rank <= highest && !error; rank++) {
+        for (size_t i = text->group_count; i-- > 0 && !error;)
+            error = group_apply(target, writes, &text->group[i], rank, diag);
     }
     if (error) { // what is written so far is read again: a write may have stopped half-way
         struct tl_text_view now;
@@ -207,11 +307,35 @@ bool tl_text_has_ours(const struct tl_text_view *text, const struct tl_write *wr
 {
     struct tl_write copy = *write;
     uint8_t bytes[TL_PATCH_SIZE_MAX];
-    const uint8_t *at = patch_bytes(text, &write->patch);
+    const uint8_t *at = bytes_at(text, write->patch.addr);
     if (!at)
         return false;
     memcpy(bytes, at, write->patch.size);
     return patch_put_back(text, &copy, bytes);
+}
+
+// Puts back what pick() chose in one group and one rank. Returns how many patches, or TL_E_*.
+static int group_put_back(struct tl_target *target, struct tl_text_view *text,
+                          struct tl_writes *writes, struct tl_text_group *group, unsigned rank,
+                          bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
+                          struct tl_diag *diag)
+{
+    uint8_t *bytes = group->bytes ? malloc(group->size) : NULL;
+    int ours = 0;
+    if (bytes)
+        memcpy(bytes, group->bytes, group->size);
+    for (size_t k = group->first; k < group->first + group->count; k++) {
+        struct tl_write *write = &writes->write[k];
+        if ((write->state != TL_WRITE_DONE && write->state != TL_WRITE_CLOSED) ||
+            write->rank != rank || !pick(write, opaque))
+            continue;
+        if (bytes)
+            ours += patch_put_back(text, write, bytes + (write->patch.addr - group->addr));
+        write->state = TL_WRITE_CLOSED;
+    }
+    int error = ours ? group_write(target, group, bytes, diag) : 0;
+    free(bytes);
+    return error ? error : ours;
 }
 
 int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
@@ -219,25 +343,15 @@ int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct
                      struct tl_diag *diag)
 {
     int count = 0, error = 0;
-    for (size_t i = 0; i < text->group_count; i++) {
-        struct tl_text_group *group = &text->group[i];
-        uint8_t *bytes = group->bytes ? malloc(group->size) : NULL;
-        int ours = 0;
-        if (bytes)
-            memcpy(bytes, group->bytes, group->size);
-        for (size_t k = group->first; k < group->first + group->count; k++) {
-            struct tl_write *write = &writes->write[k];
-            if ((write->state != TL_WRITE_DONE && write->state != TL_WRITE_CLOSED) ||
-                !pick(write, opaque))
-                continue;
-            if (bytes)
-                ours += patch_put_back(text, write, bytes + (write->patch.addr - group->addr));
-            write->state = TL_WRITE_CLOSED;
+    for (unsigned rank = rank_highest(writes) + 1; rank-- > 0;) {
+        for (size_t i = 0; i < text->group_count; i++) {
+            int ours =
+                group_put_back(target, text, writes, &text->group[i], rank, pick, opaque, diag);
+            if (ours < 0)
+                error = ours;
+            else
+                count += ours;
         }
-        int failed = ours ? group_write(target, group, bytes, diag) : 0;
-        error = failed ? failed : error;
-        count += ours;
-        free(bytes);
     }
     return error ? error : count;
 }
