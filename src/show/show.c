@@ -13,6 +13,7 @@
 
 #define WIDTH_MIN 40
 #define LINE_SIZE 4096
+#define BENCH_NS_MIN 0.1
 #define ZEROS_SHOWN_MAX 50 // with more probes than this, those without a hit share one line
 
 void tl_show_init(struct tl_show *show, FILE *file, bool json, bool verbose)
@@ -188,7 +189,7 @@ void tl_show_bench_head(struct tl_show *show, const char *kernel_way)
         return;
     fprintf(show->file,
             "entry count, ns added to a call (median); kernel: uprobe, %s way\n"
-            "%-9s %14s %11s %13s %9s\n",
+            "%-9s %14s %11s %13s %10s\n",
             kernel_way, "case", "bare call ns", "jump ns", "kernel ns", "ratio");
 }
 
@@ -208,9 +209,12 @@ void tl_show_bench_row(struct tl_show *show, const struct tl_show_bench *jump,
     char ours[32], theirs[32], ratio[32] = "-";
     cell(ours, sizeof ours, jump);
     cell(theirs, sizeof theirs, kernel);
-    if (strcmp(ours, "-") != 0 && strcmp(theirs, "-") != 0 && jump->ns > 0)
-        (void)snprintf(ratio, sizeof ratio, "%.0f x", kernel->ns / jump->ns);
-    fprintf(show->file, "%-9s %14.2f %11s %13s %9s%s%s\n", jump->name, jump->baseline_ns, ours,
+    // Below what a loop can tell, a ratio would be noise: it is at least this.
+    bool small = jump->ns < BENCH_NS_MIN;
+    if (strcmp(ours, "-") != 0 && strcmp(theirs, "-") != 0)
+        (void)snprintf(ratio, sizeof ratio, "%s%.0f x", small ? "> " : "",
+                       kernel->ns / (small ? BENCH_NS_MIN : jump->ns));
+    fprintf(show->file, "%-9s %14.2f %11s %13s %10s%s%s\n", jump->name, jump->baseline_ns, ours,
             theirs, ratio, jump->reason && *jump->reason ? "  " : "",
             jump->reason ? jump->reason : "");
 }
