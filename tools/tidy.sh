@@ -28,5 +28,5 @@ echo "cppcheck"
 # shellcheck disable=SC2086
 cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \
     --suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches --error-exitcode=1 \
-    -D_GNU_SOURCE -DTL_VERSION='"0"' -Isrc -Iinclude -j "$(nproc)" $files || status=1
+    -D_GNU_SOURCE -DTL_VERSION='"0"' -Isrc -j "$(nproc)" $files || status=1
 exit $status
