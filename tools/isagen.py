@@ -8,7 +8,7 @@ Every mistake in a table ends the run with "FILE:LINE: what is wrong" and status
 import argparse
 import sys
 
-FORMS = ["plain", "rel", "ind", "far", "data16", "priv", "int80"]
+FORMS = ["plain", "rel", "ind", "far", "rel16", "ind16", "priv", "int80"]
 FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
 RELOCS = ["copy", "branch", "cond", "loop", "call", "icall", "ijump", "refuse"]
 PCRELS = ["adjust", "none"]

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WINDOW_MAX UINT8_MAX
 #define GROUP_JUMPS_MAX 8 // other functions looked at for branches back to an entry
 
 // Why an instruction, wherever it stands, can't be among those that a branch displaces.
@@ -52,16 +53,18 @@ static bool goes_on(const struct tl_insn *insn)
     return insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND;
 }
 
-// Behind the last instruction: padding that no code owns, up to what one more branch could need.
+// Behind an instruction that never goes on: padding that no code owns belongs to the window.
 static void window_pad(const struct tl_analysis *analysis, struct tl_site_facts *site)
 {
     struct tl_range range;
-    size_t window = site->window_max;
-    site->window_end_refusal = TL_REFUSE_WINDOW_END;
-    if (!tl_padding_at(analysis, site->vaddr + window, &range))
-        return;
-    window += range.end - (site->vaddr + window);
-    site->window_max = (uint8_t)(window < UINT8_MAX ? window : UINT8_MAX);
+    tl_addr end = site->vaddr + site->window_max;
+    if (tl_padding_at(analysis, end, &range))
+        end = range.end;
+    site->window_end_refusal =
+        tl_is_barrier(analysis, end) ? TL_REFUSE_WINDOW_TARGET : TL_REFUSE_WINDOW_END;
+    if (end - site->vaddr > WINDOW_MAX)
+        end = site->vaddr + WINDOW_MAX;
+    site->window_max = (uint8_t)(end - site->vaddr);
 }
 
 // Why the window can't take insn, which starts at its end.
@@ -96,10 +99,7 @@ static void site_window(struct tl_analysis *analysis, uint32_t function, struct 
             return;
         }
         if (!goes_on(last)) {
-            bool barrier = tl_is_barrier(analysis, site->vaddr + site->window_max);
             window_pad(analysis, site);
-            if (barrier)
-                site->window_end_refusal = TL_REFUSE_WINDOW_TARGET;
             return;
         }
         if (i >= site->insn_count) {

@@ -92,7 +92,7 @@ static unsigned form_of(const ZydisDecodedInstruction *zydis)
     // REX.W overrides 66 (Intel SDM volume 2, "REX prefixes"): data16 rex.W call __tls_get_addr.
     bool wide = zydis->encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY && zydis->raw.rex.W != 0;
     if (has_prefix(zydis, 0x66) && !wide)
-        return FORM_DATA16;
+        return zydis->raw.imm[0].is_relative ? FORM_REL16 : FORM_IND16;
     if (category == ZYDIS_CATEGORY_RET)
         return FORM_PLAIN;
     return zydis->raw.imm[0].is_relative ? FORM_REL : FORM_IND;

@@ -7,13 +7,14 @@
 // Shapes of an instruction that a row may ask for. An instruction has exactly one.
 enum {
     FORM_PLAIN = 1 << 0,
-    FORM_REL = 1 << 1,    // direct near branch
-    FORM_IND = 1 << 2,    // near branch through a register or memory
+    FORM_REL = 1 << 1, // direct near branch
+    FORM_IND = 1 << 2, // near branch through a register or memory
     FORM_FAR = 1 << 3,
-    FORM_DATA16 = 1 << 4, // near branch with a 66 prefix in force
-    FORM_PRIV = 1 << 5,   // privileged form of a mnemonic that has others too
-    FORM_INT80 = 1 << 6,
-    FORM_ANY = 0x7f,
+    FORM_REL16 = 1 << 4, // direct near branch with a 66 prefix in force
+    FORM_IND16 = 1 << 5, // near branch through a register or memory, or return, with one
+    FORM_PRIV = 1 << 6,  // privileged form of a mnemonic that has others too
+    FORM_INT80 = 1 << 7,
+    FORM_ANY = 0xff,
 };
 
 enum pcrel { PCREL_NONE, PCREL_ADJUST };

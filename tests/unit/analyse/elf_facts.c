@@ -81,9 +81,11 @@ static void read_symbols(struct builder *b, const Elf64_Shdr *section)
     size_t capacity = b->out->name_count;
     for (size_t i = 0; i < section->sh_size / sizeof(*symbol); i++) {
         unsigned type = ELF64_ST_TYPE(symbol[i].st_info);
-        if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbol[i].st_shndx == SHN_UNDEF)
+        bool label = type == STT_NOTYPE && strncmp(names + symbol[i].st_name, "at_", 3) == 0;
+        if ((!label && type != STT_FUNC && type != STT_GNU_IFUNC) || symbol[i].st_shndx == SHN_UNDEF)
             continue;
-        add_extent(b, symbol[i].st_value, symbol[i].st_size, true);
+        if (!label)
+            add_extent(b, symbol[i].st_value, symbol[i].st_size, true);
         b->out->names = grow(b->out->names, b->out->name_count, &capacity, sizeof(*b->out->names));
         b->out->names[b->out->name_count++] = (struct elf_name){
             symbol[i].st_value, symbol[i].st_size, names + symbol[i].st_name};

@@ -8,7 +8,7 @@ struct elf_facts {
     struct tl_module_facts facts;
     uint8_t *image;
     size_t size;
-    struct elf_name *names; // function symbols, by address
+    struct elf_name *names; // function symbols, and labels that begin with at_
     size_t name_count;
 };
 
@@ -21,7 +21,7 @@ struct elf_name {
 // false: no such file, or nothing in it that could be analysed.
 bool elf_facts_load(const char *path, struct elf_facts *out);
 void elf_facts_free(struct elf_facts *facts);
-// Address of a function symbol, 0 if absent.
+// Address of a name, 0 if absent.
 tl_addr elf_facts_find(const struct elf_facts *facts, const char *name, uint64_t *size);
 
 #endif
