@@ -18,7 +18,7 @@
 
 #define DEBUG_DIR "/usr/lib/debug"
 #define DEBUG_PATH_SIZE 4608u                      // PATH_MAX and a little
-#define DEBUGDATA_SIZE_MAX ((uint64_t)128 << 20)   // unpacked
+#define DEBUGDATA_SIZE_MAX ((uint64_t)64 << 20)    // unpacked
 #define DEBUGDATA_MEMORY_MAX ((uint64_t)256 << 20) // of the unpacker
 #define DEBUGDATA_GROWTH ((size_t)1 << 20)
 

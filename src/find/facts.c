@@ -87,10 +87,22 @@ struct tl_view tl_runs_view_at(const struct tl_image *image, const struct tl_run
 
 // --- text and data ---
 
+// Whether a run holds code, where section headers can tell: gaps between data sections hold none.
+static bool holds_code(const struct tl_image *image, tl_addr vaddr, uint64_t size)
+{
+    for (size_t i = 0; i < image->allocated_count; i++) {
+        const struct tl_section *section = &image->section[image->allocated[i]];
+        if (section->flags & SHF_EXECINSTR &&
+            (section->vaddr - vaddr < size || vaddr - section->vaddr < section->size))
+            return true;
+    }
+    return image->allocated_count == 0;
+}
+
 static void add_text(struct builder *builder, tl_addr vaddr, const uint8_t *bytes, uint64_t size)
 {
     struct tl_facts *facts = builder->facts;
-    if (size == 0)
+    if (size == 0 || !holds_code(builder->image, vaddr, size))
         return;
     if (!tl_array_grow(&facts->text, &facts->text_capacity, facts->text_count + 1,
                        sizeof *facts->text)) {

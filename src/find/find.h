@@ -133,8 +133,8 @@ struct tl_find_context {
 // (0: none, diag says why: nearest names) or TL_E_*.
 int tl_find_sites(const struct tl_find_context *context, const struct tl_probe_spec *spec,
                   struct tl_sites *sites, struct tl_diag *diag);
-// Names sites that share one probe text (several functions of one name) by address instead. Call once
-// after the last tl_find_sites. 0 or TL_E_NOMEM.
+// Names sites that share one probe text (several functions of one name) by address instead. Call
+// once after the last tl_find_sites. 0 or TL_E_NOMEM.
 int tl_sites_distinct(const struct tl_modules *modules, struct tl_sites *sites,
                       struct tl_diag *diag);
 void tl_sites_deinit(struct tl_sites *sites);

@@ -136,7 +136,9 @@ static bool compare_demangled(const struct wanted *wanted, const char *name)
 static bool demangled_equals(const struct wanted *wanted, const char *name, size_t base)
 {
     struct tl_arena arena = {0};
-    char *plain = tl_arena_string(&arena, name, base);
+    // A clone that is named as it is shown, "f(int) [clone .isra.0]", is meant as a whole.
+    char *plain =
+        tl_arena_string(&arena, name, strstr(wanted->pattern, "[clone") ? strlen(name) : base);
     bool equal = plain && (compare_demangled(wanted, tl_demangle(&arena, plain, false)) ||
                            (strchr(wanted->pattern, '(') &&
                             compare_demangled(wanted, tl_demangle(&arena, plain, true))));
@@ -308,7 +310,7 @@ void tl_match_list_deinit(struct tl_match_list *list)
 // --- near names ---
 
 #define SUGGEST_SYMBOL_MAX 200000u // looked at
-#define SUGGEST_MANGLED_MAX 20000u // demangled
+#define SUGGEST_DEMANGLED_MAX 200u // turned into text
 #define SUGGEST_NAME_MAX 128u      // bytes of a name that is compared
 
 // Edit distance with swaps of neighbours counted as two, case ignored; limit + 1 when it is more
@@ -363,22 +365,64 @@ static void suggest_one(struct tl_suggestions *out, const char *name, unsigned v
     out->distance[at] = value;
 }
 
+// Whether one of the identifiers that a mangled name spells out is near to wanted; tells how near.
+static bool identifier_near(const char *name, const char *wanted, unsigned limit, unsigned *out)
+{
+    bool found = false;
+    for (const char *at = name; *at; at++) {
+        if (!isdigit((unsigned char)*at))
+            continue;
+        char text[SUGGEST_NAME_MAX];
+        size_t size = 0;
+        for (; isdigit((unsigned char)*at) && size < SUGGEST_NAME_MAX; at++)
+            size = size * 10 + (size_t)(*at - '0');
+        if (size == 0 || size >= SUGGEST_NAME_MAX || strnlen(at, size) < size) {
+            at--;
+            continue;
+        }
+        memcpy(text, at, size);
+        text[size] = 0;
+        unsigned value = distance(wanted, text, limit);
+        if (value <= limit && (!found || value < *out)) {
+            *out = value;
+            found = true;
+        }
+        at += size - 1;
+    }
+    return found;
+}
+
+// The last identifier before parameters and template arguments.
+static void last_identifier(const char *wanted, char out[SUGGEST_NAME_MAX])
+{
+    size_t end = strcspn(wanted, "(<"), start = end;
+    while (start > 0 && identifier_byte(wanted[start - 1]))
+        start--;
+    size_t size = end - start < SUGGEST_NAME_MAX ? end - start : 0;
+    memcpy(out, wanted + start, size);
+    out[size] = 0;
+}
+
 void tl_suggest(const struct tl_symbols *symbols, const char *wanted, struct tl_suggestions *out)
 {
-    size_t size = strlen(wanted);
-    unsigned limit = size < 4 ? 1 : size < 9 ? 2 : 3;
-    size_t mangled = 0;
+    char last[SUGGEST_NAME_MAX];
+    last_identifier(wanted, last);
+    size_t size = strlen(last);
+    unsigned limit = size < 4 ? 1 : size < 9 ? 2 : 3, demangled = 0;
     for (size_t i = 0; i < symbols->count && i < SUGGEST_SYMBOL_MAX; i++) {
         const char *name = symbols->symbol[i].name;
-        char *bare = NULL;
-        if (tl_name_mangled(name) && mangled < SUGGEST_MANGLED_MAX) {
-            mangled++;
-            bare = tl_demangle(&out->arena, name, false);
-        }
-        const char *text = bare ? bare : name;
-        unsigned value = distance(wanted, text, limit);
-        if (value > limit && size >= 4 && strstr(text, wanted))
+        unsigned value = distance(wanted, name, limit);
+        if (value > limit && size >= 4 && strstr(name, wanted))
             value = limit; // it is a part of the name
+        const char *text = name;
+        // A mangled name is worth its text if one of its identifiers is near.
+        if (tl_name_mangled(name) && size > 0 && demangled < SUGGEST_DEMANGLED_MAX &&
+            identifier_near(name, last, limit, &value)) {
+            demangled++;
+            text = tl_demangle(&out->arena, name, true);
+            if (!text)
+                text = name;
+        }
         if (value <= limit)
             suggest_one(out, text, value);
     }

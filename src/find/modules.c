@@ -12,6 +12,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +291,8 @@ int tl_modules_of_process(pid_t pid, const struct tl_maps *maps,
             !module_known(modules, map))
             error = add_mapped(modules, maps, map, &own, diag);
     }
+    if (!error && kill(pid, 0) != 0 && errno == ESRCH)
+        error = tl_diag_set(diag, TL_E_GONE, "pid %d: the process has ended", (int)pid);
     if (!error && modules->count == 0)
         error =
             tl_diag_set(diag, TL_E_UNSUPPORTED, "pid %d: no program file can be read: %.300s",

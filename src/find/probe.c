@@ -118,7 +118,8 @@ static int parse_function(char *name, const char *text, struct tl_probe_spec *sp
     }
     if (strncmp(name, "::", 2) == 0)
         name += 2; // the global namespace, written out
-    if (!*name)
+    size = strlen(name);
+    if (size == 0 || (size >= 2 && strcmp(name + size - 2, "::") == 0))
         return usage(diag, text, "the function is empty");
     spec->function = strdup(name);
     return spec->function ? 0 : tl_diag_set(diag, TL_E_NOMEM, "no memory");
