@@ -60,15 +60,34 @@ int tl_gone(struct tl_target *target, struct tl_diag *diag)
     return tl_diag_set(diag, TL_E_GONE, "pid %d: ended meanwhile", target->pid);
 }
 
+// One look. 1: a status; 0: none; TL_E_GONE. The end of an attached target is seen, not taken: it
+// may be a child of this very program, which wants its status.
+static int wait_look(const struct tl_target *target, pid_t tid, int *status)
+{
+    siginfo_t info = {.si_pid = 0};
+    int options = WEXITED | WSTOPPED | __WALL | WNOHANG;
+    if (waitid(P_PID, (id_t)tid, &info, options | WNOWAIT) != 0)
+        return errno == EINTR ? 0 : TL_E_GONE;
+    if (info.si_pid != tid)
+        return 0;
+    if (tid == target->pid && !target->launched && info.si_code == CLD_EXITED) {
+        *status = W_EXITCODE(info.si_status, 0);
+        return 1;
+    }
+    if (tid == target->pid && !target->launched &&
+        (info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED)) {
+        *status = W_EXITCODE(0, info.si_status);
+        return 1;
+    }
+    return waitpid(tid, status, __WALL | WNOHANG) == tid;
+}
+
 int tl_trace_wait(struct tl_target *target, pid_t tid, uint64_t deadline_ns, int *status)
 {
-    (void)target;
     for (unsigned spin = 0;; spin++) {
-        pid_t got = waitpid(tid, status, __WALL | WNOHANG);
-        if (got == tid)
-            return 1;
-        if (got < 0 && errno != EINTR)
-            return TL_E_GONE;
+        int got = wait_look(target, tid, status);
+        if (got)
+            return got;
         if (tl_clock_ns() >= deadline_ns)
             return 0;
         if (spin < WAIT_SPINS) {
@@ -333,13 +352,13 @@ void tl_task_release(struct tl_target *target, struct tl_task *task)
 {
     int status = 0;
     if (task->state == TL_TASK_WAITED || task->state == TL_TASK_IN_KERNEL) {
-        if (waitpid(task->tid, &status, __WALL | WNOHANG) == task->tid)
+        if (wait_look(target, task->tid, &status) == 1)
             (void)tl_task_event(target, task, status);
     }
     if (task->state == TL_TASK_STOPPED) {
         task_repair_call(target, task);
         if (tl_trace(target, PTRACE_DETACH, task->tid, 0, (uint64_t)task->signal) != 0 &&
-            waitpid(task->tid, &status, __WALL | WNOHANG) == task->tid &&
+            wait_look(target, task->tid, &status) == 1 &&
             (WIFEXITED(status) || WIFSIGNALED(status)))
             task_ended(target, task, status);
     }

@@ -18,6 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef sigev_notify_thread_id // glibc before 2.37 gives the field no name; musl does
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
 // Two probed functions. victim_one starts with an instruction of ten bytes; victim_window with
 // short ones, whose interior a window covers.
 __asm__(".text\n"
@@ -227,7 +231,7 @@ static void *timer_main(void *opaque)
     struct timespec start, end;
     timer_t timer;
     event.sigev_value.sival_int = 4711;
-    event._sigev_un._tid = gettid();
+    event.sigev_notify_thread_id = gettid();
     if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
         fail("timer_create");
     clock_gettime(CLOCK_MONOTONIC, &start);
