@@ -39,6 +39,11 @@ struct candidates {
     bool overflow;
 };
 
+static bool is_plain_pointer(const struct tl_definition *def)
+{
+    return def->kind == TL_DEF_POINTER && def->size == 0;
+}
+
 static int ask(struct search *search, uint32_t node, unsigned reg)
 {
     if (reg > 15)
@@ -112,25 +117,66 @@ static void candidate_add(struct candidates *list, tl_addr addr)
         list->item[list->count++] = addr;
 }
 
-// What reg may hold as a constant address before node; if it can't be followed to constants only,
-// every address that the function takes.
-static int constants(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
-                     struct candidates *out)
+// What reg may hold as a constant address before node. *exact: it holds nothing else.
+static int constants_exact(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
+                           struct candidates *out, bool *exact)
 {
     struct reach found;
     int status = reach(search, node, reg, &found);
-    bool all = status == TL_E_LIMIT || found.outside || found.count == 0;
+    *exact = status == 0 && !found.outside && found.count > 0;
     if (status != 0 && status != TL_E_LIMIT)
         return status;
     for (uint32_t i = 0; i < found.count; i++) {
         if (found.item[i].def.kind == TL_DEF_ADDR)
             candidate_add(out, found.item[i].def.value + plus);
         else
-            all = true;
+            *exact = false;
     }
-    for (uint32_t i = 0; all && i < search->graph->count; i++)
+    return 0;
+}
+
+// The same; where it may hold something else, also every address that the function takes.
+static int constants(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
+                     struct candidates *out)
+{
+    bool exact;
+    int status = constants_exact(search, node, reg, plus, out, &exact);
+    for (uint32_t i = 0; status == 0 && !exact && i < search->graph->count; i++)
         if ((search->graph->node[i].flags & TL_INSN_PCREL_LEA) != 0)
             candidate_add(out, search->graph->node[i].target + plus);
+    return status;
+}
+
+// Where the table of a load may begin. Of two registers that are added, the one that holds only
+// constants is the table and the other the index.
+static int load_tables(struct search *search, uint32_t node, const struct tl_definition *load,
+                       struct candidates *out)
+{
+    if (load->a == TL_DEF_REG_NONE && load->b == TL_DEF_REG_NONE) {
+        candidate_add(out, load->value);
+        return 0;
+    }
+    const unsigned regs[] = {load->a, load->b};
+    for (unsigned i = 0; i < 2; i++) {
+        struct candidates found = {0};
+        bool exact;
+        if (regs[i] == TL_DEF_REG_NONE)
+            continue;
+        int status = constants_exact(search, node, regs[i], load->value, &found, &exact);
+        if (status != 0)
+            return status;
+        if (exact) {
+            *out = found;
+            return 0;
+        }
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        int status = regs[i] == TL_DEF_REG_NONE
+                         ? 0
+                         : constants(search, node, regs[i], load->value, out);
+        if (status != 0)
+            return status;
+    }
     return 0;
 }
 
@@ -294,6 +340,8 @@ static int sum_follow(struct search *search, const struct jump *jump, uint32_t n
     for (unsigned side = 0; side < 2; side++) {
         unsigned loaded = side == 0 ? sum->a : sum->b, other = side == 0 ? sum->b : sum->a;
         struct reach found;
+        if (loaded == TL_DEF_REG_NONE)
+            continue;
         int status = reach(search, node, loaded, &found);
         if (status == TL_E_NOMEM)
             return status;
@@ -314,21 +362,18 @@ static int sum_follow(struct search *search, const struct jump *jump, uint32_t n
             uint64_t bound = table_bound(search, at, load->index);
             if (bounded_only && bound == 0)
                 return TL_E_BUSY; // later, when more tables are known
-            if (load->a == TL_DEF_REG_NONE && load->b == TL_DEF_REG_NONE)
-                candidate_add(&tables, load->value);
-            if (load->a != TL_DEF_REG_NONE)
-                status = constants(search, at, load->a, load->value, &tables);
-            if (status == 0 && load->b != TL_DEF_REG_NONE)
-                status = constants(search, at, load->b, load->value, &tables);
-            if (status == 0)
-                status = constants(search, node, other, 0, &bases);
+            status = load_tables(search, at, load, &tables);
+            if (other == TL_DEF_REG_NONE)
+                candidate_add(&bases, sum->value);
+            else if (status == 0)
+                status = constants(search, node, other, sum->value, &bases);
             if (status != 0)
                 return status;
             bool same = load->a == other && unchanged(search, at + 1, node, other);
             size_t hits = 0;
             for (size_t t = 0; t < tables.count; t++)
                 for (size_t b = 0; b < bases.count; b++) {
-                    if (same && bases.item[b] + load->value != tables.item[t])
+                    if (same && bases.item[b] - sum->value + load->value != tables.item[t])
                         continue;
                     hits += table_read(search->analysis, jump, tables.item[t], bases.item[b],
                                        bound, targets, &status) > 0;
@@ -343,7 +388,8 @@ static int sum_follow(struct search *search, const struct jump *jump, uint32_t n
     return 0;
 }
 
-// A target that the function kept on its stack may be any sum it computed.
+// A target that the function kept on its stack may be any sum it computed, or any word of a table
+// that it loaded.
 static int spill_follow(struct search *search, const struct jump *jump, bool bounded_only,
                         struct addr_list *targets, bool *resolved)
 {
@@ -354,11 +400,20 @@ static int spill_follow(struct search *search, const struct jump *jump, bool bou
             if ((graph->node[i].written >> reg & 1) == 0)
                 continue;
             define(search, i, reg, &def);
+            if (def.kind == TL_DEF_POINTER && !is_plain_pointer(&def) &&
+                search->analysis->facts.position_fixed) {
+                bool table;
+                int status = words_follow(search, jump, i, &def, targets, &table);
+                if (status != 0)
+                    return status;
+            }
             if (def.kind != TL_DEF_SUM)
                 continue;
             struct reach one, two;
             bool loads = false;
-            if (reach(search, i, def.a, &one) != 0 || reach(search, i, def.b, &two) != 0) {
+            two.count = 0;
+            if (reach(search, i, def.a, &one) != 0 ||
+                (def.b != TL_DEF_REG_NONE && reach(search, i, def.b, &two) != 0)) {
                 *resolved = false;
                 continue;
             }
@@ -379,11 +434,6 @@ static int spill_follow(struct search *search, const struct jump *jump, bool bou
 
 // The common case, without a graph: a straight run before the jump loads a whole pointer.
 #define QUICK_STEPS_MAX 16
-
-static bool is_plain_pointer(const struct tl_definition *def)
-{
-    return def->kind == TL_DEF_POINTER && def->size == 0;
-}
 
 static bool quick_pointer(const struct tl_analysis *analysis, tl_addr addr)
 {

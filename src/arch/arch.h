@@ -12,7 +12,7 @@ enum tl_definition_kind {
     TL_DEF_KEEP,    // leaves it as it was, or only widens it
     TL_DEF_COPY,    // register a
     TL_DEF_EITHER,  // its old value or register a
-    TL_DEF_SUM,     // register a + register b
+    TL_DEF_SUM,     // register a + register b (if not NONE) + value
     TL_DEF_ADDR,    // the constant `value`
     TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, returned, decoded. size not 0:
                     // loaded from register a (if not NONE) + value + a scaled register

@@ -80,14 +80,11 @@ static void define_lea(const ZydisDecodedInstruction *zydis, const ZydisDecodedO
     if (mem->base == ZYDIS_REGISTER_RIP) {
         out->kind = TL_DEF_ADDR;
         out->value = addr + zydis->length + (uint64_t)mem->disp.value;
-    } else if (mem->base != ZYDIS_REGISTER_NONE && has_index && mem->scale <= 1 &&
-               mem->disp.value == 0) {
-        out->kind = TL_DEF_SUM;
+    } else if (mem->base != ZYDIS_REGISTER_NONE && (!has_index || mem->scale <= 1)) {
         out->a = reg_or_none(mem->base);
-        out->b = reg_or_none(mem->index);
-    } else if (mem->base != ZYDIS_REGISTER_NONE && !has_index && mem->disp.value == 0) {
-        out->kind = TL_DEF_COPY;
-        out->a = reg_or_none(mem->base);
+        out->b = has_index ? reg_or_none(mem->index) : TL_DEF_REG_NONE;
+        out->value = (uint64_t)mem->disp.value;
+        out->kind = has_index || out->value != 0 ? TL_DEF_SUM : TL_DEF_COPY;
     } else if (mem->base == ZYDIS_REGISTER_NONE && !has_index) {
         out->kind = TL_DEF_ADDR;
         out->value = (uint64_t)mem->disp.value;
@@ -119,10 +116,13 @@ static void define_first(const ZydisDecodedInstruction *zydis, const ZydisDecode
         define_lea(zydis, source, addr, out);
         return;
     case ZYDIS_MNEMONIC_ADD:
+        out->a = (uint8_t)reg;
         if (is_reg(source)) {
             out->kind = TL_DEF_SUM;
-            out->a = (uint8_t)reg;
             out->b = reg_or_none(source->reg.value);
+        } else if (source->type == ZYDIS_OPERAND_TYPE_IMMEDIATE) {
+            out->kind = TL_DEF_SUM;
+            out->value = source->imm.value.u;
         }
         return;
     case ZYDIS_MNEMONIC_POP:
