@@ -4,6 +4,7 @@
 //   [skip red zone] [spill registers] [save flags]   only what data flow does not prove dead
 //   find the thread's block, count (or act)
 //   [restore]
+//   [call the agent]                                 a fault handler's entry
 //   displaced instructions, relocated
 //   branch back to the first instruction behind the window (unless the last one never goes on)
 //   out-of-line slow path; 8-byte aligned literals (table address, agent entry)
@@ -25,9 +26,14 @@ enum tl_thread_pointer {
 
 // What happens at the site before the displaced instructions.
 enum tl_action {
-    TL_ACTION_NONE,  // nothing: only displace (an auxiliary site)
-    TL_ACTION_COUNT, // add 1 to the thread's counter
+    TL_ACTION_NONE = 0,  // nothing: only displace (an auxiliary site)
+    TL_ACTION_COUNT = 1, // add 1 to the thread's counter
+    TL_ACTION_CALL = 2,  // call call_addr, TL_CALL_SKIP bytes below the stack pointer
+    TL_ACTION_COUNT_CALL = TL_ACTION_COUNT | TL_ACTION_CALL, // in this order
 };
+
+// The red zone, which a called agent leaves alone. agent_entry.S counts on it.
+#define TL_CALL_SKIP 128
 
 struct tl_emit_in {
     enum tl_action action;
@@ -35,6 +41,7 @@ struct tl_emit_in {
     tl_addr table_addr;     // thread table (struct tl_thread_slot[]) in the target
     tl_addr control_addr;   // control word page (struct tl_control) in the target
     tl_addr slow_addr;      // the agent's slow path entry (tl_agent_slow_count)
+    tl_addr call_addr;      // the agent's entry for TL_ACTION_CALL; it keeps all registers and flags
     uint32_t counter_off;   // byte offset of the probe's counter in a block
     tl_regset dead;         // dead before the site
     const struct tl_insn *insn; // the displaced instructions, at their RUNTIME addresses and targets
@@ -54,12 +61,25 @@ struct tl_boundary {
     uint8_t insn_off;  // from the site's address
 };
 
+// An instruction that can fault with the state before the site still there, but for the pc and for
+// dead registers, and the stack pointer sp_words words too low: pushes of the action, and what
+// stands for the first displaced instruction.
+struct tl_fault_point {
+    uint16_t off; // in the detour
+    uint8_t sp_words;
+};
+
+// Pushes of the action, and the parts of an indirect call.
+#define TL_FAULT_POINTS_MAX 8
+
 struct tl_detour {
     uint16_t size;       // all, with the literals
     uint16_t displaced;  // offset of the first displaced instruction (the action lies before it)
     // One for each displaced instruction, and one for the branch back.
     struct tl_boundary boundary[TL_WINDOW_INSNS_MAX + 1];
     uint8_t boundary_count;
+    struct tl_fault_point fault[TL_FAULT_POINTS_MAX]; // ascending
+    uint8_t fault_count;
     uint8_t refusal;     // enum tl_refusal: nothing was emitted because an instruction can't be displaced here
     uint8_t bytes[TL_DETOUR_SIZE_MAX]; // last: a plan set keeps only `size` of them
 };

@@ -110,13 +110,26 @@ static uint8_t window_begin(const struct tl_planner *planner, const struct tl_sp
     return TL_REFUSE_NONE;
 }
 
-static bool layout_may_fault(const struct tl_layout *layout)
+bool tl_layout_faults(const struct tl_layout *layout)
 {
-    for (unsigned i = 0; i < layout->in.insn_count; i++) {
+    for (unsigned i = 0; i < layout->in.insn_count && !layout->in.call_retarget; i++) {
         if (layout->insn[i].flags & TL_INSN_MAY_FAULT)
             return true;
     }
     return false;
+}
+
+static bool faults_allowed(const struct tl_planner *planner, const struct tl_layout *layout)
+{
+    switch (planner->options->faults) {
+    case TL_FAULT_ANY:
+        return true;
+    case TL_FAULT_LONE:
+        return !layout->interior || !tl_layout_faults(layout);
+    case TL_FAULT_NONE:
+        break;
+    }
+    return !tl_layout_faults(layout);
 }
 
 // ---- what is in the way -----------------------------------------------------------------------
@@ -145,7 +158,7 @@ static bool bytes_free(const struct tl_planner *planner, tl_addr addr, unsigned 
 static uint8_t layout_check(const struct tl_planner *planner, const struct tl_spot *spot,
                             const struct tl_layout *layout, unsigned written)
 {
-    if (planner->options->refuse_faulting && layout_may_fault(layout))
+    if (!faults_allowed(planner, layout))
         return TL_REFUSE_FAULT_DISPLACED;
     if (!bytes_free(planner, spot->addr, written))
         return TL_REFUSE_WINDOW_PROBE;
@@ -162,7 +175,8 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
     bool call = insn->reloc == TL_RELOC_CALL ||
                 (insn->reloc == TL_RELOC_ICALL && insn->flags & TL_INSN_PCREL_DATA);
     *refusal = TL_REFUSE_NO_WINDOW;
-    if (!call || spot->looped || !planner->arch->emit_retarget)
+    // An agent that is called wants the stack as it is before the site.
+    if (!call || spot->looped || spot->action & TL_ACTION_CALL || !planner->arch->emit_retarget)
         return 0;
     one_begin(planner, spot, layout, TL_WAY_CALL);
     layout->in.call_retarget = true;

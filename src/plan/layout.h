@@ -60,6 +60,8 @@ struct tl_layout {
 // layout is reserved.
 int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
                      struct tl_layout *layout, uint8_t *refusal);
+// Can a displaced instruction fault?
+bool tl_layout_faults(const struct tl_layout *layout);
 // Takes all reservations of a layout back.
 void tl_layout_undo(struct tl_planner *planner, const struct tl_layout *layout);
 // Emits again at the reserved place, the input having changed. false: it no longer fits.

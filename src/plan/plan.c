@@ -364,6 +364,7 @@ static int plan_keep(struct run *run, struct item *item, const struct tl_layout 
     plan->way = layout->way;
     plan->window_size = layout->window_size;
     plan->interior = layout->interior;
+    plan->faults = tl_layout_faults(layout);
     plan->detour_addr = layout->reserved[0].addr;
     plan->detour_size = (uint16_t)((layout->detour.size + slot - 1) / slot * slot);
     int error = patches_keep(run, item, layout, plan);
@@ -389,6 +390,13 @@ static void detour_bound(const struct run *run, const struct item *item, struct 
     }
 }
 
+static enum tl_action item_action(const struct run *run, const struct item *item)
+{
+    if (!item->request)
+        return TL_ACTION_NONE;
+    return item->request->action ? item->request->action : run->planner.options->emit.action;
+}
+
 static void spot_fill(const struct run *run, const struct item *item, struct tl_spot *spot)
 {
     *spot = (struct tl_spot){
@@ -396,7 +404,7 @@ static void spot_fill(const struct run *run, const struct item *item, struct tl_
         .module = &run->planner.modules[item->module],
         .addr = item->addr,
         .counter_off = item->request ? item->request->counter_off : 0,
-        .action = item->request ? run->planner.options->emit.action : TL_ACTION_NONE,
+        .action = item_action(run, item),
         .looped = item_loops(item),
         .window_only = item->window_only,
         .no_interior = !item->request,

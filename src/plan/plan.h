@@ -47,6 +47,7 @@ struct tl_plan_request {
     int64_t bias;               // runtime address = vaddr + bias
     uint32_t counter_off;       // see tl_emit_in
     uint32_t module;            // index into modules[]
+    enum tl_action action;      // 0: as in the options
 };
 
 struct tl_plan_module {
@@ -92,6 +93,7 @@ struct tl_plan {
     uint8_t window_size; // bytes of original code the detour displaces (TL_WAY_CALL: the call)
     bool interior; // the window has instruction starts strictly inside: threads and stacks are
                    // searched
+    bool faults; // a displaced instruction can fault
     tl_addr detour_addr;
     uint16_t detour_size; // reserved, slots rounded up
     // Owned by the plan set, which holds bytes[0 .. size) only: never copied as a struct. NULL when
@@ -104,6 +106,15 @@ struct tl_plan {
     uint8_t needs_count;
 };
 
+// Which displaced instructions may be ones that can fault. A handler that is shown an instruction's
+// own address may go back to it or, having counted its length, to the next one: inside a window the
+// text is no longer what it was. A call that gets a new target runs at its own address.
+enum tl_fault_policy {
+    TL_FAULT_ANY,   // all: nobody handles faults
+    TL_FAULT_LONE,  // those displaced alone: each handler has a probe that puts the address right
+    TL_FAULT_NONE,  // none
+};
+
 // What is the same for every site of one run.
 struct tl_plan_options {
     const struct tl_arch *arch;
@@ -111,7 +122,7 @@ struct tl_plan_options {
         emit;   // action, thread_pointer, table/control/slow addresses: copied for each site
     bool alone; // plan each site as if it were the only one (explain): nothing stays reserved,
                 // and no detour bytes are kept
-    bool refuse_faulting; // instructions that can fault are not displaced (FAULT_DISPLACED)
+    enum tl_fault_policy faults;
 };
 
 struct tl_plan_set; // opaque; owns plans and detours

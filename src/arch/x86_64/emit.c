@@ -12,6 +12,7 @@
 //   mov %fs:0,A; imul $TL_HASH,A,B; shr $56,B; shl $4,B; add table(%rip),B
 //   cmp A,(B); jne slow; mov 8(B),B; incq counter(B)
 //   done: restore flags, registers, stack
+//   skip the red zone; call agent; undo   only at the entry of a fault handler
 //   displaced instructions; jmp resume
 //   slow: push $counter; call agent; drop it; jmp done
 //   literals
@@ -153,12 +154,14 @@ static void red_zone_skip(struct tl_writer *w, bool flags_free)
         TL_PUT(w, 0x48, 0x8d, 0x64, 0x24, 0x80); // lea -128(%rsp),%rsp
 }
 
-static void frame_save(struct tl_writer *w, const struct frame *f)
+static void frame_save(struct tl_writer *w, const struct frame *f, struct tl_detour *out)
 {
     if (f->spill_count)
         red_zone_skip(w, !f->flags);
-    for (uint8_t i = 0; i < f->spill_count; i++)
+    for (uint8_t i = 0; i < f->spill_count; i++) {
+        tl_fault_point_add(out, w, TL_CALL_SKIP / 8u + i);
         reg_push(w, f->spill[i]);
+    }
     if (f->flags)
         TL_PUT(w, 0x9f, 0x0f, 0x90, 0xc0); // lahf; seto %al
 }
@@ -229,6 +232,18 @@ static void shared_count(struct tl_writer *w, const struct tl_emit_in *in, const
     branch_close(w, silent, w->size, false);
 }
 
+static void call_put(struct tl_writer *w, tl_addr to)
+{
+    int32_t disp;
+    if (tl_disp32(tl_writer_here(w) + 5, to, &disp)) {
+        tl_writer_put8(w, 0xe8);
+        tl_writer_put32(w, (uint32_t)disp);
+    } else {
+        TL_PUT(w, 0xff, 0x15); // call *literal(%rip)
+        tl_writer_put_literal_ref(w, to);
+    }
+}
+
 // The agent counts, keeps every register, and leaves its argument to be dropped. Flags are saved or
 // dead.
 static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const struct frame *f,
@@ -243,19 +258,20 @@ static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const st
         tl_writer_put8(w, 0x68);
         tl_writer_put32(w, in->counter_off);
     }
-    int32_t disp;
-    if (tl_disp32(tl_writer_here(w) + 5, in->slow_addr, &disp)) {
-        tl_writer_put8(w, 0xe8);
-        tl_writer_put32(w, (uint32_t)disp);
-    } else {
-        TL_PUT(w, 0xff, 0x15); // call *literal(%rip)
-        tl_writer_put_literal_ref(w, in->slow_addr);
-    }
+    call_put(w, in->slow_addr);
     if (skip)
         TL_PUT(w, 0x48, 0x81, 0xc4, 0x88, 0, 0, 0); // add $136,%rsp
     else
         TL_PUT(w, 0x48, 0x83, 0xc4, 0x08); // add $8,%rsp
     branch_close(w, branch_open(w, 0xeb, wide), done, wide);
+}
+
+// The agent keeps every register and flag.
+static void agent_call(struct tl_writer *w, const struct tl_emit_in *in)
+{
+    red_zone_skip(w, false);
+    call_put(w, in->call_addr);
+    TL_PUT(w, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0); // lea 128(%rsp),%rsp
 }
 
 // ---- the detour -------------------------------------------------------------------------------
@@ -266,10 +282,10 @@ static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, st
     struct frame f = {.spill_count = 0};
     struct slow slow = {.count = 0};
     uint16_t done = 0;
-    bool acts = in->action == TL_ACTION_COUNT;
-    if (acts) {
+    out->fault_count = 0;
+    if (in->action & TL_ACTION_COUNT) {
         f = frame_choose(in);
-        frame_save(w, &f);
+        frame_save(w, &f, out);
         if (in->thread_pointer == TL_TP_SHARED)
             shared_count(w, in, &f);
         else
@@ -277,6 +293,8 @@ static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, st
         done = w->size;
         frame_restore(w, &f);
     }
+    if (in->action & TL_ACTION_CALL)
+        agent_call(w, in);
     uint8_t refusal =
         in->call_retarget ? tl_relocate_retargeted(in, w, out) : tl_relocate_displaced(in, w, out);
     if (refusal)

@@ -33,6 +33,7 @@ struct relocator {
         uint8_t insn;
     } fix[FIXES_MAX]; // branches to copies
     uint8_t fix_count;
+    bool first; // the instruction at hand is the site's own
 };
 
 // The prefixes of an instruction, and where its opcode starts.
@@ -66,6 +67,23 @@ static struct prefixes prefixes_of(const struct tl_insn *insn)
 static tl_addr insn_end(const struct tl_insn *insn)
 {
     return insn->addr + insn->size;
+}
+
+// ---- faults ------------------------------------------------------------------------------------
+
+void tl_fault_point_add(struct tl_detour *out, const struct tl_writer *w, unsigned sp_words)
+{
+    if (out->fault_count < TL_FAULT_POINTS_MAX)
+        out->fault[out->fault_count++] =
+            (struct tl_fault_point){.off = w->size, .sp_words = (uint8_t)sp_words};
+}
+
+// A later part of what stands for the first displaced instruction can fault too, with the stack
+// pointer so many words too low.
+static void part_may_fault(const struct relocator *r, unsigned sp_words)
+{
+    if (r->first)
+        tl_fault_point_add(r->out, r->w, sp_words);
 }
 
 // ---- branches ---------------------------------------------------------------------------------
@@ -244,11 +262,14 @@ static uint8_t icall_memory(struct relocator *r, const struct tl_insn *insn)
     if (refusal)
         return refusal;
     TL_PUT(r->w, 0x48, 0x8d, 0x64, 0x24, 0x88); // lea -120(%rsp),%rsp
-    TL_PUT(r->w, 0xff, 0x74, 0x24, 0x78);       // push 120(%rsp)
+    part_may_fault(r, 16);
+    TL_PUT(r->w, 0xff, 0x74, 0x24, 0x78); // push 120(%rsp)
+    part_may_fault(r, 17);
     return_push(r, insn);
     TL_PUT(r->w, 0x8f, 0x84, 0x24, 0x80, 0, 0, 0);       // pop 128(%rsp), rsp counted after the pop
     TL_PUT(r->w, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0); // lea 128(%rsp),%rsp
-    TL_PUT(r->w, 0xff, 0x64, 0x24, 0x80);                // jmp *-128(%rsp)
+    part_may_fault(r, 1);
+    TL_PUT(r->w, 0xff, 0x64, 0x24, 0x80); // jmp *-128(%rsp)
     return TL_REFUSE_NONE;
 }
 
@@ -263,6 +284,7 @@ static uint8_t icall_emit(struct relocator *r, const struct tl_insn *insn, bool 
     // A register, or a pointer at a fixed place of the module, which is not on the stack.
     if (!pushed)
         return_push(r, insn);
+    part_may_fault(r, 1);
     return group5_put(r, insn, GROUP5_JMP);
 }
 
@@ -331,6 +353,7 @@ static uint8_t pcrel_absolute(struct relocator *r, const struct tl_insn *insn, u
     code[modrm] = (uint8_t)((code[modrm] & 0x38) | scratch);
     TL_PUT(r->w, 0x48, (uint8_t)(0xb8 | scratch)); // movabs
     tl_writer_put64(r->w, insn->target);
+    part_may_fault(r, 0);
     tl_writer_put(r->w, code, modrm + 1);
     tl_writer_put(r->w, code + modrm + 5, insn->size - modrm - 5u);
     return TL_REFUSE_NONE;
@@ -409,6 +432,8 @@ uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
         r.start[i] = w->size;
         out->boundary[out->boundary_count++] =
             (struct tl_boundary){.off = w->size, .insn_off = (uint8_t)(insn->addr - site)};
+        r.first = i == 0 && insn->flags & TL_INSN_MAY_FAULT;
+        part_may_fault(&r, 0);
         uint8_t refusal = insn_emit(&r, i);
         if (refusal)
             return refusal;

@@ -5,6 +5,9 @@
 #include "arch/x86_64/writer.h"
 #include "emit/emit.h"
 
+// The next instruction is a fault point.
+void tl_fault_point_add(struct tl_detour *out, const struct tl_writer *w, unsigned sp_words);
+
 // Writes the displaced instructions of `in` behind what the writer holds, then the branch back;
 // fills displaced and boundary of *out. An enum tl_refusal: NONE, or why one of them can't be moved
 // here.
