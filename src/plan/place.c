@@ -161,8 +161,14 @@ static uint8_t reach_place(const struct tl_planner *planner, const struct tl_spo
     query.dense = true;
     query_clip(&query, addr_shift(end, planner->arch->jump_reach_min),
                addr_shift(end, planner->arch->jump_reach_max));
-    query_clip_data(planner, layout, &query);
-    return detour_place(planner, layout, &query, addr);
+    struct tl_place_query clipped = query;
+    query_clip_data(planner, layout, &clipped);
+    uint8_t refusal = detour_place(planner, layout, &clipped, addr);
+    bool narrower = clipped.first != query.first || clipped.last != query.last;
+    // Farther from the data another form may do, or the refusal tells more.
+    if (refusal == TL_REFUSE_NO_REACH && narrower)
+        refusal = detour_place(planner, layout, &query, addr);
+    return refusal;
 }
 
 // ---- puns -------------------------------------------------------------------------------------
@@ -269,8 +275,8 @@ static enum tl_place_cost pun_find(const struct tl_planner *planner, const struc
 static int pun_place(struct tl_planner *planner, const struct tl_spot *spot,
                      struct tl_layout *layout, tl_addr at, unsigned own, uint8_t *refusal)
 {
-    struct pun pun;
-    tl_addr addr;
+    struct pun pun = {.prefixes = 0};
+    tl_addr addr = 0;
     enum tl_place_cost cost = TL_PLACE_NONE;
     *refusal = detour_emit(planner, layout, spot->addr & ~(planner->arch->slot_size - (tl_addr)1));
     if (*refusal)

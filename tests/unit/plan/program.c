@@ -217,6 +217,16 @@ static void close_due(struct maker *k, unsigned number)
     }
 }
 
+static void padding_add(struct program *p, unsigned size)
+{
+    tl_addr at = PROGRAM_VADDR + p->size;
+    if (!size)
+        return;
+    p->padding[p->padding_count++] = (struct tl_range){at, at + size};
+    memset(p->bytes + p->size, 0xcc, size);
+    p->size += size;
+}
+
 static void function_make(struct maker *k)
 {
     struct program *p = k->program;
@@ -243,12 +253,7 @@ static void function_make(struct maker *k)
         PUT(k, 0xf3);
     PUT(k, 0xc3);
     function->end = here(k);
-    unsigned fill = pick(k, 3) ? (unsigned)(-here(k) & 15) : 0;
-    if (fill) {
-        p->padding[p->padding_count++] = (struct tl_range){here(k), here(k) + fill};
-        memset(p->bytes + p->size, 0xcc, fill);
-        p->size += fill;
-    }
+    padding_add(p, pick(k, 3) ? (unsigned)(-here(k) & 15) : 0);
 }
 
 static void program_decode(struct program *p)
@@ -269,22 +274,42 @@ static void program_decode(struct program *p)
     }
     memset(p->target, 0, sizeof p->target);
     for (unsigned i = 0; i < p->insn_count; i++) {
-        if (p->insn[i].flow == TL_FLOW_COND || p->insn[i].flow == TL_FLOW_JUMP)
-            p->target[program_at(p, p->insn[i].target)] = true;
+        unsigned target = program_at(p, p->insn[i].target);
+        bool branch = p->insn[i].flow == TL_FLOW_COND || p->insn[i].flow == TL_FLOW_JUMP;
+        if (branch && target < p->insn_count)
+            p->target[target] = true;
     }
+}
+
+void program_begin(struct program *program)
+{
+    memset(program->bytes, 0, sizeof program->bytes);
+    program->size = program->padding_count = program->function_count = 0;
+}
+
+void program_function(struct program *program, const void *bytes, unsigned size, unsigned padding)
+{
+    tl_addr at = PROGRAM_VADDR + program->size;
+    memcpy(program->bytes + program->size, bytes, size);
+    program->size += size;
+    program->function[program->function_count++] = (struct tl_range){at, at + size};
+    padding_add(program, padding);
+}
+
+void program_end(struct program *program)
+{
+    program->text = (struct tl_text){PROGRAM_VADDR, program->bytes, program->size};
+    program_decode(program);
 }
 
 void program_random(struct program *program, struct machine *m)
 {
     struct maker k = {.program = program, .m = m};
-    program->size = 0;
-    program->padding_count = 0;
+    program_begin(program);
     program->function_count = 2 + pick(&k, PROGRAM_FUNCTIONS_MAX - 4);
-    memset(program->bytes, 0, sizeof program->bytes);
     for (k.function = 0; k.function < program->function_count; k.function++)
         function_make(&k);
-    program->text = (struct tl_text){PROGRAM_VADDR, program->bytes, program->size};
-    program_decode(program);
+    program_end(program);
 }
 
 unsigned program_at(const struct program *program, tl_addr vaddr)

@@ -25,6 +25,10 @@ struct program {
     struct tl_text text;
 };
 
+// By hand: begin, functions in order of their addresses, each with padding behind it, then end.
+void program_begin(struct program *program);
+void program_function(struct program *program, const void *bytes, unsigned size, unsigned padding);
+void program_end(struct program *program);
 void program_random(struct program *program, struct machine *m);
 // The facts of instruction `index`.
 void program_facts(const struct program *program, unsigned index, struct tl_site_facts *out);
