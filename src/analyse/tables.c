@@ -12,6 +12,7 @@
 #define CANDIDATES_MAX 256    // addresses that may be a table or a base, for one jump
 #define REACH_DEFS_MAX 64
 #define BOUND_STEPS_MAX 24    // instructions between a bounds check and the load
+#define FOREIGN_MAX 64        // entries in a row that are none of the function's own
 #define OFFSET_SIZE 4         // bytes of a table entry
 
 struct definition_at {
@@ -289,46 +290,53 @@ static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, 
 }
 
 // A table of whole addresses, as programs at fixed addresses have them. Its entries are barriers
-// anyway (they are data words that equal text addresses); this finds the code. Ends as table_read().
+// anyway (they are data words that equal text addresses); this finds the code. Without a bound it is
+// read until FOREIGN_MAX entries in a row lead out of the function (a cold part). Returns how many
+// entries there are; 0: no table.
 static size_t words_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
-                         struct addr_list *targets, int *status)
+                         uint64_t bound, struct addr_list *targets, int *status)
 {
-    size_t count = 0, first = targets->count;
+    uint64_t limit = bound != 0 ? bound : TABLE_ENTRIES_MAX;
+    size_t count = 0, first = targets->count, foreign = 0;
     bool own = false;
-    for (; count < TABLE_ENTRIES_MAX && *status == 0; count++) {
-        tl_addr entry = table + count * sizeof(tl_addr), target;
-        if (entry >= table_end(analysis, table) ||
-            !bytes_read(analysis, entry, &target, sizeof(target)) ||
-            tl_region_at(analysis, target) == NULL)
+    for (; count < limit && *status == 0 && (bound != 0 || foreign < FOREIGN_MAX);
+         count++) {
+        tl_addr target;
+        if (!bytes_read(analysis, table + count * sizeof(target), &target, sizeof(target)))
             break;
-        *status = tl_addr_list_push(targets, target);
-        if (*status != 0 || tl_function_at(analysis, target) != jump->function)
+        bool inside = tl_function_at(analysis, target) == jump->function;
+        if (!inside && tl_region_at(analysis, target) == NULL)
+            break;
+        own = own || inside;
+        foreign = inside ? 0 : foreign + 1;
+        if (!inside && bound == 0)
             continue;
-        own = true;
-        *status = tl_code_flood(analysis, target, true);
+        *status = tl_addr_list_push(targets, target);
+        if (bound == 0 && *status == 0)
+            *status = tl_code_flood(analysis, target, true);
     }
-    if (*status != 0 || !own) {
+    if (*status != 0 || !own || (bound != 0 && count < bound)) {
         targets->count = first;
         return 0;
     }
     return count;
 }
 
-// A jump through a table of whole addresses at a known place.
+// A jump through a table of whole addresses. *complete: all that it may reach is in targets.
 static int words_follow(struct search *search, const struct jump *jump, uint32_t node,
-                        const struct tl_definition *load, struct addr_list *targets, bool *tables)
+                        const struct tl_definition *load, struct addr_list *targets, bool *complete)
 {
     struct candidates places = {0};
     int status = 0;
-    *tables = false;
+    uint64_t bound = table_bound(search, node, load->index);
     if (load->a == TL_DEF_REG_NONE)
         candidate_add(&places, load->value);
     else
         status = constants(search, node, load->a, load->value, &places);
+    size_t found = 0;
     for (size_t i = 0; i < places.count && status == 0; i++)
-        *tables = words_read(search->analysis, jump, places.item[i], targets, &status) > 0 ||
-                  *tables;
-    *tables = *tables && !places.overflow;
+        found += words_read(search->analysis, jump, places.item[i], bound, targets, &status) > 0;
+    *complete = bound != 0 && found > 0 && found == places.count && !places.overflow;
     return status;
 }
 

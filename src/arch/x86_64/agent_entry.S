@@ -1,16 +1,21 @@
-// The agent image's head and its entry from detours.
+// The agent image's head and its entries from detours.
 //
-// A detour pushes the counter's offset and calls: [return][counter_off]. Every general register keeps
+// For a count a detour pushes the counter's offset and calls: [return][counter_off]. Every general register keeps
 // its value, vector registers are not touched, flags are lost.
         .section .head, "ax"
         .globl  tl_agent_head_start
         .hidden tl_agent_head_start
         .globl  tl_agent_control_addr
         .hidden tl_agent_control_addr
+        .globl  tl_agent_code_addr
+        .hidden tl_agent_code_addr
 tl_agent_head_start:
 tl_agent_control_addr:
         .quad   0
+tl_agent_code_addr:
+        .quad   0
         .quad   tl_agent_slow_count - tl_agent_head_start
+        .quad   tl_agent_fault_entry - tl_agent_head_start
         .quad   tl_agent_image_end - tl_agent_head_start
 
         .text
@@ -24,5 +29,38 @@ tl_agent_slow_count:
         pop     %rdi
         ret
         .size   tl_agent_slow_count, . - tl_agent_slow_count
+
+// At the first instruction of a function that handles faults, the stack pointer TL_CALL_SKIP (128)
+// bytes lower. Registers and flags stay; those that C code preserves are left to it.
+        .globl  tl_agent_fault_entry
+        .hidden tl_agent_fault_entry
+        .type   tl_agent_fault_entry, @function
+        .set    saved, 10 * 8
+tl_agent_fault_entry:
+        pushfq
+        push    %rax
+        push    %rcx
+        push    %rdx
+        push    %rsi
+        push    %rdi
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        cld
+        lea     saved + 8 + 128(%rsp), %rcx
+        call    tl_agent_fault
+        pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rdi
+        pop     %rsi
+        pop     %rdx
+        pop     %rcx
+        pop     %rax
+        popfq
+        ret
+        .size   tl_agent_fault_entry, . - tl_agent_fault_entry
 
         .section .note.GNU-stack, "", @progbits

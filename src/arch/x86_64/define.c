@@ -26,6 +26,7 @@ static void describe_pointer(const ZydisDecodedOperand *memory, struct tl_defini
     if (stack || memory->mem.scale != 8 || memory->mem.index == ZYDIS_REGISTER_NONE)
         return;
     out->a = base == REG_NONE ? TL_DEF_REG_NONE : (uint8_t)base;
+    out->index = reg_or_none(memory->mem.index);
     out->size = 8;
     out->value = (uint64_t)memory->mem.disp.value;
 }
