@@ -189,6 +189,15 @@ static bool flood_init(struct flood *flood, struct tl_analysis *analysis, tl_add
     return true;
 }
 
+// How many addresses may wait unsorted before each table looks through them.
+#define LEAS_UNSORTED_MAX 16384
+
+static void leas_sort(struct tl_analysis *analysis)
+{
+    tl_addr_list_sort(&analysis->leas);
+    analysis->leas_sorted = analysis->leas.count;
+}
+
 // Resolves the jumps that are not done; what they reach is decoded.
 static int jumps_resolve(struct tl_analysis *analysis, bool bounded_only)
 {
@@ -196,6 +205,8 @@ static int jumps_resolve(struct tl_analysis *analysis, bool bounded_only)
         struct jump jump = analysis->jump[i];
         if (jump.done)
             continue;
+        if (analysis->leas.count - analysis->leas_sorted > LEAS_UNSORTED_MAX)
+            leas_sort(analysis);
         int status = tl_tables_resolve(analysis, &jump, bounded_only);
         analysis->jump[i] = jump; // decoding may have moved the array
         if (status != 0)
@@ -363,8 +374,7 @@ int tl_code_module(struct tl_analysis *analysis)
     for (bool bounded = true; status == 0; bounded = false) {
         size_t jumps, count;
         do {
-            tl_addr_list_sort(&analysis->leas);
-            analysis->leas_sorted = analysis->leas.count;
+            leas_sort(analysis);
             jumps = analysis->jump_count;
             count = analysis->leas.count;
             status = jumps_resolve(analysis, bounded);

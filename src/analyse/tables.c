@@ -244,13 +244,19 @@ static bool bytes_read(const struct tl_analysis *analysis, tl_addr addr, void *o
     return true;
 }
 
-// Where the next thing whose address is taken begins behind a table's start.
+// Where the next thing whose address is taken begins behind a table's start: of the addresses in
+// order; table_end_new: of those found later, from `first` on.
 static tl_addr table_end(const struct tl_analysis *analysis, tl_addr table)
 {
     const struct addr_list sorted = {.item = analysis->leas.item, .count = analysis->leas_sorted};
     size_t next = tl_addr_list_lower(&sorted, table + 1);
-    tl_addr end = next < sorted.count ? sorted.item[next] : UINT64_MAX;
-    for (size_t i = analysis->leas_sorted; i < analysis->leas.count; i++)
+    return next < sorted.count ? sorted.item[next] : UINT64_MAX;
+}
+
+static tl_addr table_end_new(const struct tl_analysis *analysis, tl_addr table, size_t first,
+                             tl_addr end)
+{
+    for (size_t i = first; i < analysis->leas.count; i++)
         if (analysis->leas.item[i] > table && analysis->leas.item[i] < end)
             end = analysis->leas.item[i];
     return end;
@@ -263,12 +269,15 @@ static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, 
                          tl_addr base, uint64_t bound, struct addr_list *targets, int *status)
 {
     uint64_t limit = bound != 0 ? bound : TABLE_ENTRIES_MAX;
-    size_t count = 0, first = targets->count;
+    size_t count = 0, first = targets->count, seen = analysis->leas_sorted;
+    tl_addr end = table_end(analysis, table);
     bool own = false; // at least one entry must lead into the function itself
     for (; count < limit && *status == 0; count++) {
         int32_t offset;
         tl_addr entry = table + count * OFFSET_SIZE;
-        if (bound == 0 && entry >= table_end(analysis, table))
+        end = bound != 0 ? end : table_end_new(analysis, table, seen, end);
+        seen = analysis->leas.count;
+        if (bound == 0 && entry >= end)
             break;
         if (!bytes_read(analysis, entry, &offset, OFFSET_SIZE))
             break;
