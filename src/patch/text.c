@@ -12,8 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define GROUP_GAP_MAX 256u // bytes between two patches of one group
-#define GROUP_SIZE_MAX (64u << 10)
 #define RANK_MAX 255u
 #define RANK_ROUNDS_MAX 64u
 
@@ -57,14 +55,12 @@ int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_t
         struct tl_text_group *group = &text.group[text.group_count++];
         group->first = i;
         tl_addr start = writes->write[i].patch.addr, end = start;
-        const struct tl_map *map = tl_maps_at(&text.maps, start);
         do {
             end = write_end(&writes->write[i]) > end ? write_end(&writes->write[i]) : end;
             i++;
             group->count++;
-        } while (i < writes->count && writes->write[i].patch.addr < end + GROUP_GAP_MAX &&
-                 writes->write[i].patch.addr - start < GROUP_SIZE_MAX &&
-                 tl_maps_at(&text.maps, writes->write[i].patch.addr) == map);
+        } while (i < writes->count &&
+                 tl_page_down(writes->write[i].patch.addr) == tl_page_down(start));
         group_load(target, writes, group, end);
     }
     *out = text;
