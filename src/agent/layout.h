@@ -73,7 +73,15 @@ struct tl_code_header {
     uint64_t agent_size;
     uint64_t controller_start; // start time (clock ticks since boot) and pid, for messages only
     int32_t controller_pid;
-    uint32_t reserved;
+    uint32_t fault_count;
+    uint64_t fault_addr;  // struct tl_fault_row[], sorted by pc: read by the agent, in a forked child too
+};
+
+// An instruction of a detour that can fault, and what a handler is to see instead.
+struct tl_fault_row {
+    uint64_t pc;
+    uint64_t site;     // the instruction's own address
+    uint64_t sp_bytes; // to be added to the stack pointer
 };
 
 enum tl_code_state {

@@ -71,6 +71,9 @@ static int needs_keep(struct commit *commit)
         const struct tl_plan *plan = commit->input->plan[i];
         install->needs[i].count = plan->needs_count;
         memcpy(install->needs[i].plan, plan->needs, sizeof install->needs[i].plan);
+        install->needs[i].guard = plan->action & TL_ACTION_CALL;
+        install->needs[i].faults = plan->rung == TL_RUNG_JUMP && plan->faults;
+        install->needs[i].faults_interior = install->needs[i].faults && plan->interior;
     }
     return 0;
 }
@@ -123,11 +126,12 @@ static uint64_t range_size(struct tl_range range)
     return range.end - range.start;
 }
 
-// The log region: undo log, then the table of mappings.
+// The log region: undo log, the table of mappings, then the rows of faults.
 static uint64_t log_size(const struct commit *commit)
 {
     return tl_page_up(commit->install->writes.count * sizeof(struct tl_log_patch) +
-                      (commit->input->mapping_count + 1) * sizeof(struct tl_range));
+                      (commit->input->mapping_count + 1) * sizeof(struct tl_range) +
+                      commit->install->row_count * sizeof(struct tl_fault_row));
 }
 
 static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_addr log_addr)
@@ -135,6 +139,7 @@ static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_add
     struct tl_install *install = commit->install;
     const struct tl_writes *writes = &install->writes;
     size_t log_bytes = writes->count * sizeof(struct tl_log_patch);
+    size_t pool_bytes = commit->input->mapping_count * sizeof(struct tl_range);
     struct tl_log_patch *log = calloc(writes->count ? writes->count : 1, sizeof *log);
     if (!log)
         return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
@@ -153,13 +158,16 @@ static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_add
     int error = tl_memfd_write(memfd, log, log_bytes, 0, commit->diag);
     free(log);
     if (!error)
-        error = tl_memfd_write(memfd, commit->input->mapping,
-                               commit->input->mapping_count * sizeof(struct tl_range), log_bytes,
-                               commit->diag);
+        error = tl_memfd_write(memfd, commit->input->mapping, pool_bytes, log_bytes, commit->diag);
+    if (!error)
+        error = tl_memfd_write(memfd, install->row, install->row_count * sizeof *install->row,
+                               log_bytes + pool_bytes, commit->diag);
     install->header.log_addr = log_addr;
     install->header.log_count = (uint32_t)writes->count;
     install->header.pool_addr = log_addr + log_bytes;
     install->header.pool_count = (uint32_t)commit->input->mapping_count;
+    install->header.fault_addr = log_addr + log_bytes + pool_bytes;
+    install->header.fault_count = (uint32_t)install->row_count;
     return error;
 }
 
@@ -473,13 +481,29 @@ static void states_set(struct commit *commit)
     }
 }
 
+// Sites that can fault are nothing without the probes of the fault handlers.
+static bool unguarded_skip(struct commit *commit)
+{
+    const struct tl_install *install = commit->install;
+    bool lost = false, changed = false;
+    for (size_t i = 0; i < install->plan_count; i++)
+        lost |= install->needs[i].guard && !plan_written(commit, i);
+    for (size_t i = 0; lost && i < install->plan_count; i++) {
+        if (install->needs[i].faults && plan_written(commit, i)) {
+            plan_skip(commit, i, TL_REFUSE_FAULT_DISPLACED);
+            changed = true;
+        }
+    }
+    return changed;
+}
+
 // Skips sites that rely on others that are skipped, until none is left.
 static void dependents_skip(struct commit *commit, const struct tl_text_view *text)
 {
     struct tl_install *install = commit->install;
     bool changed = true;
     while (changed) { // each round skips at least one site
-        changed = false;
+        changed = unguarded_skip(commit);
         states_set(commit);
         for (size_t i = 0; i < install->writes.count; i++) {
             const struct tl_write *write = &install->writes.write[i];
@@ -543,6 +567,8 @@ static int commit_held(struct commit *commit)
     for (size_t i = 0; i < commit->input->mapping_count; i++)
         needed += range_size(commit->input->mapping[i]);
     int error = writes_collect(commit);
+    if (!error && tl_faults_rows(install, commit->input, install->beside) != 0)
+        error = tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
     if (!error) // each written text page is copied as well
         error = tl_target_headroom(install->target,
                                    needed + log_size(commit) + install->writes.count * UINT64_C(64),

@@ -33,7 +33,8 @@ struct verify_job {
     struct tl_install *install;
     struct tl_install_result *results;
     struct tl_diag *diag;
-    bool *foreign; // per site: its bytes are not all ours
+    bool *foreign; // per site: its bytes are not all ours, or must not stay
+    enum tl_refusal reason; // of those that go with them
 };
 
 static bool pick_foreign(const struct tl_write *write, void *opaque)
@@ -85,8 +86,35 @@ static void dependents_close(struct verify_job *job)
             }
             if (lost && write->state == TL_WRITE_DONE && !job->foreign[write->plan]) {
                 job->foreign[write->plan] = changed = true;
-                job->results[write->plan].refusal = TL_REFUSE_CHANGED_BYTES;
+                job->results[write->plan].refusal = job->reason;
             }
+        }
+    }
+}
+
+static bool faulting_mark(struct verify_job *job, bool all)
+{
+    const struct tl_install *install = job->install;
+    bool any = false;
+    for (size_t i = 0; i < install->writes.count; i++) {
+        const struct tl_write *write = &install->writes.write[i];
+        const struct tl_needs *needs = &install->needs[write->plan];
+        if (write->state != TL_WRITE_DONE || job->foreign[write->plan] ||
+            !(all ? needs->faults : needs->faults_interior))
+            continue;
+        job->foreign[write->plan] = any = true;
+        job->results[write->plan].refusal = TL_REFUSE_FAULT_DISPLACED;
+    }
+    return any;
+}
+
+// A fault handler's probe is closed: faults can't be shown right any more.
+static void unguarded_close(struct verify_job *job)
+{
+    for (size_t i = 0; i < job->install->plan_count; i++) {
+        if (job->install->needs[i].guard && job->foreign[i]) {
+            (void)faulting_mark(job, true);
+            return;
         }
     }
 }
@@ -113,7 +141,7 @@ static int foreign_put_back(void *opaque)
 int tl_install_verify(struct tl_install *install, struct tl_install_result *results,
                       struct tl_diag *diag)
 {
-    struct verify_job job = {install, results, diag, NULL};
+    struct verify_job job = {install, results, diag, NULL, TL_REFUSE_CHANGED_BYTES};
     struct tl_text_view text;
     if (!install->committed || install->detached)
         return 0;
@@ -129,10 +157,30 @@ int tl_install_verify(struct tl_install *install, struct tl_install_result *resu
     if (!error) {
         bool stop = sites_compare(&job, &text);
         tl_text_deinit(&text);
-        if (stop)
+        if (stop) {
+            unguarded_close(&job);
             dependents_close(&job);
+        }
         if (stop)
             error = tl_target_run(install->target, foreign_put_back, &job, diag);
+    }
+    free(job.foreign);
+    return error;
+}
+
+int tl_install_close_faulting(struct tl_install *install, bool all,
+                              struct tl_install_result *results, struct tl_diag *diag)
+{
+    struct verify_job job = {install, results, diag, NULL, TL_REFUSE_FAULT_DISPLACED};
+    if (!install->committed || install->detached)
+        return 0;
+    job.foreign = calloc(install->plan_count + 1, sizeof *job.foreign);
+    if (!job.foreign)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    int error = 0;
+    if (faulting_mark(&job, all)) {
+        dependents_close(&job);
+        error = tl_target_run(install->target, foreign_put_back, &job, diag);
     }
     free(job.foreign);
     return error;

@@ -4,6 +4,7 @@
 //   prepare.c  before the plan           commit.c   after it
 //   text.c     bytes of the target's text: compare, write, put back, give pages back
 //   detach.c   verify, detach            leftover.c what earlier controllers left
+//   faults.c   the target's fault handlers
 #ifndef TL_PATCH_INSTALL_H
 #define TL_PATCH_INSTALL_H
 
@@ -15,6 +16,7 @@
 #define TL_DATA_PATH "/memfd:" TL_DATA_NAME
 
 #define TL_LOG_PATCHES_MAX (1u << 20)
+#define TL_FAULT_ROWS_MAX (TL_LOG_PATCHES_MAX * TL_FAULT_POINTS_MAX)
 #define TL_POOLS_MAX (1u << 16)
 #define TL_CONTROL_SIZE (TL_PAGE_SIZE + TL_TABLE_SIZE) // control page, then the thread table
 #define TL_SCRATCH_OFF 2048u           // in the control page: strings for system calls
@@ -48,6 +50,9 @@ struct tl_writes {
 struct tl_needs {
     uint32_t plan[TL_SITE_NEEDS_MAX];
     uint8_t count;
+    bool guard;           // the probe of a fault handler: sites that can fault need all of these
+    bool faults;          // a displaced instruction can fault
+    bool faults_interior; // ... in a window with an interior
 };
 
 struct tl_install {
@@ -57,6 +62,13 @@ struct tl_install {
     struct tl_code_header header;
     tl_addr code_addr;
     uint64_t slow_count_off; // in the agent image
+    uint64_t fault_off;      // in the agent image
+    uint64_t caught;         // bit n - 1: fault signal n has a handler, when last asked
+    tl_addr handler[TL_FAULT_HANDLERS_MAX];
+    size_t handler_count;
+    struct tl_fault_row *row; // sorted by pc
+    size_t row_count;
+    const struct tl_install *beside; // see tl_install_options
     uint64_t thread_pointer; // enum tl_thread_pointer
     const void *data;        // local mapping of the counters
     struct tl_range *used;
@@ -149,6 +161,15 @@ bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *writ
 bool tl_text_has_ours(const struct tl_text_view *text, const struct tl_write *write);
 // Gives pages that equal the file back; with a borrowed thread.
 void tl_text_pages_return(struct tl_target *target, const struct tl_writes *writes);
+
+// ---- faults.c
+// Which fault signals (bits as in /proc) the target catches. 0 when it is gone.
+uint64_t tl_faults_caught(pid_t pid);
+// Asks for the handlers' addresses; with a borrowed thread.
+int tl_faults_ask(struct tl_install *install, struct tl_diag *diag);
+// Makes the install's rows: those of its detours, and those of the other install. TL_E_NOMEM.
+int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *input,
+                   const struct tl_install *beside);
 
 // ---- leftover.c
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.

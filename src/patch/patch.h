@@ -14,6 +14,9 @@ struct tl_install; // opaque: what we have in one target
 struct tl_install_options {
     uint32_t probe_count; // counters per block
     size_t code_size_hint; // bytes for the undo log: number of patches
+    // Probes for handlers that were installed later: this one, of the same controller, is in the
+    // target too, and stays. NULL: what is found is a dead controller's.
+    const struct tl_install *beside;
 };
 
 // 1. Borrows a thread, maps code region, control page, shared memory; writes the agent image. Old idle
@@ -22,6 +25,14 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
                        struct tl_install **out, struct tl_diag *diag);
 // Fills the addresses and thread_pointer of *emit for the plan.
 void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *emit);
+// The target's own handlers of SIGSEGV, SIGBUS, SIGFPE and SIGILL: distinct addresses, as asked by
+// prepare. Returns how many.
+#define TL_FAULT_HANDLERS_MAX 4
+size_t tl_install_fault_handlers(const struct tl_install *install,
+                                 tl_addr out[TL_FAULT_HANDLERS_MAX]);
+// Whether the target catches a fault signal now that it did not when it was last asked (here, or by
+// prepare). Reads /proc only.
+bool tl_install_faults_changed(struct tl_install *install);
 // Ranges in use in the target (maps, heap room, stack room), for tl_space_create. Borrowed.
 size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out, size_t *mapping_limit);
 
@@ -40,6 +51,11 @@ int tl_install_commit(struct tl_install *install, struct tl_space *space, const 
 // back and it is closed (results[i].refusal = CHANGED_BYTES). Also notices unmapped modules (UNLOADED) and
 // exec (returns 1: nothing of ours is left in the target). 0: all fine or handled.
 int tl_install_verify(struct tl_install *install, struct tl_install_result *results, struct tl_diag *diag);
+
+// Puts back the sites whose displaced instructions can fault: all of them, or only those in windows
+// that a handler can't go back to. Their refusal becomes FAULT_DISPLACED.
+int tl_install_close_faulting(struct tl_install *install, bool all,
+                              struct tl_install_result *results, struct tl_diag *diag);
 
 // Stops, writes the file's bytes, gives equal pages back, marks the region idle, lets go.
 int tl_install_detach(struct tl_install *install, struct tl_diag *diag);

@@ -92,7 +92,9 @@ static int code_map(struct tl_install *install, struct tl_diag *diag)
     struct tl_memfd memfd;
     memcpy(&head, tl_agent_image, sizeof head);
     head.control_addr = header->control_addr;
+    head.code_addr = install->code_addr;
     install->slow_count_off = head.slow_count_off;
+    install->fault_off = head.fault_off;
     int error = tl_memfd_create(target, header->control_addr + TL_SCRATCH_OFF, TL_CODE_NAME, true,
                                 header->size, &memfd, diag);
     if (error)
@@ -234,6 +236,8 @@ static int prepare_held(struct tl_install *install, struct tl_diag *diag)
     if (!error)
         error = regions_map(install, diag);
     if (!error)
+        error = tl_faults_ask(install, diag);
+    if (!error)
         error = used_read(install, diag);
     return error;
 }
@@ -248,7 +252,7 @@ static int prepare_run(void *opaque)
     struct prepare_job *job = opaque;
     struct tl_target *target = job->install->target;
     bool held = tl_target_thread_count(target) != 0; // a launched target stays where it is
-    int error = tl_leftovers_clear(target, job->diag);
+    int error = job->install->beside ? 0 : tl_leftovers_clear(target, job->diag);
     uint64_t start = tl_now_ns();
     if (!error)
         error = tl_patch_hold(target, false, job->diag);
@@ -273,6 +277,7 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
     (void)tl_proc_status_read(getpid(), &self, NULL);
     install->target = target;
     install->probe_count = options->probe_count;
+    install->beside = options->beside;
     install->header = (struct tl_code_header){.magic = TL_CODE_MAGIC,
                                               .version = TL_LAYOUT_VERSION,
                                               .state = TL_CODE_EMPTY,
@@ -297,6 +302,7 @@ void tl_install_destroy(struct tl_install *install)
     free(install->used);
     free(install->writes.write);
     free(install->needs);
+    free(install->row);
     free(install->mapped);
     free(install);
 }
@@ -307,6 +313,7 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
     emit->control_addr = install->header.control_addr;
     emit->table_addr = install->header.control_addr + TL_PAGE_SIZE;
     emit->slow_addr = install->header.agent_addr + install->slow_count_off;
+    emit->call_addr = install->header.agent_addr + install->fault_off;
 }
 
 size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out,

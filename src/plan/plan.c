@@ -365,6 +365,7 @@ static int plan_keep(struct run *run, struct item *item, const struct tl_layout 
     plan->window_size = layout->window_size;
     plan->interior = layout->interior;
     plan->faults = tl_layout_faults(layout);
+    plan->action = layout->in.action;
     plan->detour_addr = layout->reserved[0].addr;
     plan->detour_size = (uint16_t)((layout->detour.size + slot - 1) / slot * slot);
     int error = patches_keep(run, item, layout, plan);

@@ -93,7 +93,8 @@ struct tl_plan {
     uint8_t window_size; // bytes of original code the detour displaces (TL_WAY_CALL: the call)
     bool interior; // the window has instruction starts strictly inside: threads and stacks are
                    // searched
-    bool faults; // a displaced instruction can fault
+    bool faults;            // a displaced instruction can fault
+    enum tl_action action;  // of the detour
     tl_addr detour_addr;
     uint16_t detour_size; // reserved, slots rounded up
     // Owned by the plan set, which holds bytes[0 .. size) only: never copied as a struct. NULL when

@@ -1,0 +1,59 @@
+// The agent at the entry of the target's own fault handlers: a fault of a displaced instruction is
+// shown at that instruction's own address.
+//
+// Freestanding, no library, general registers only. Reads the fault rows and writes the signal frame
+// that lies right above the stack pointer, and nothing else. A handler may be called by the program
+// itself, with anything in its arguments, so nothing is read through them before they are proved
+// to be what the kernel gives a handler. Works in a forked child, where the control page is empty.
+#include "agent/layout.h"
+#include "arch/x86_64/signal_frame.h"
+
+#define ROW_STEPS_MAX 64 // halvings of any count
+
+// In the image's head; the controller wrote it before any site led here.
+extern const uint64_t tl_agent_code_addr __attribute__((visibility("hidden")));
+
+void tl_agent_fault(uint64_t sig, struct tl_signal_info *info, struct tl_signal_context *context,
+                    struct tl_signal_frame *frame);
+
+static const struct tl_fault_row *row_find(uint64_t pc)
+{
+    const struct tl_code_header *header = (const struct tl_code_header *)(uintptr_t)tl_agent_code_addr;
+    // The rows were complete before any site led to a detour, and never change.
+    const struct tl_fault_row *row = (const struct tl_fault_row *)(uintptr_t)header->fault_addr;
+    uint32_t low = 0, high = header->fault_count;
+    for (int i = 0; i < ROW_STEPS_MAX && low < high; i++) {
+        uint32_t middle = low + (high - low) / 2;
+        if (row[middle].pc == pc)
+            return &row[middle];
+        if (row[middle].pc < pc)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+// frame is where the stack pointer of the handler's first instruction points to.
+__attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *info,
+                                          struct tl_signal_context *context,
+                                          struct tl_signal_frame *frame)
+{
+    if (sig != TL_SIGNAL_ILL && sig != TL_SIGNAL_BUS && sig != TL_SIGNAL_FPE &&
+        sig != TL_SIGNAL_SEGV)
+        return;
+    if (context != &frame->context || info != &frame->info)
+        return;
+    // Without SA_SIGINFO the kernel passes both pointers too, but leaves the info as it was.
+    bool informed = (uint32_t)info->number == sig;
+    if (informed && info->code <= 0) // sent by somebody (SI_USER, SI_TKILL ...): no fault
+        return;
+    const struct tl_fault_row *row = row_find(context->pc);
+    if (!row)
+        return;
+    // These two give the instruction's address; the others that of the data.
+    if (informed && (sig == TL_SIGNAL_ILL || sig == TL_SIGNAL_FPE) && info->addr == context->pc)
+        info->addr = row->site;
+    context->sp += row->sp_bytes;
+    context->pc = row->site;
+}

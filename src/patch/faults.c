@@ -1,0 +1,130 @@
+// The target's own fault handlers: who they are, and what the agent tells them.
+//
+// A handler's entry gets a probe (the session plans it) whose agent looks the faulting pc up in the
+// rows made here. Does not see a handler that takes another's place for the same signal.
+#include "patch/install.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+static const int fault_signal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+_Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_FAULT_HANDLERS_MAX, "one handler a signal");
+
+#define SIGSET_SIZE 8 // bytes of the kernel's sigset_t
+#define HANDLER_MIN 2 // SIG_DFL is 0, SIG_IGN is 1
+
+// The kernel's struct sigaction on x86-64 (include/linux/signal_types.h).
+struct kernel_action {
+    uint64_t handler, flags, restorer, mask;
+};
+
+static uint64_t signal_bit(int sig)
+{
+    return UINT64_C(1) << (sig - 1);
+}
+
+uint64_t tl_faults_caught(pid_t pid)
+{
+    struct tl_proc_status status;
+    uint64_t mask = 0;
+    if (tl_proc_status_read(pid, &status, NULL) != 0)
+        return 0;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(fault_signal); i++)
+        mask |= signal_bit(fault_signal[i]);
+    return status.sig_caught & mask;
+}
+
+static int handler_ask(struct tl_install *install, int sig, tl_addr *out, struct tl_diag *diag)
+{
+    struct tl_target *target = install->target;
+    tl_addr scratch = install->header.control_addr + TL_SCRATCH_OFF;
+    const uint64_t args[6] = {(uint64_t)sig, 0, scratch, SIGSET_SIZE};
+    struct kernel_action action = {0};
+    int64_t result = 0;
+    int error = tl_target_syscall(target, SYS_rt_sigaction, args, &result, diag);
+    if (!error && result < 0)
+        error = tl_diag_set(diag, TL_E_SYSTEM, "pid %d: rt_sigaction in the target failed: %s",
+                            (int)tl_target_pid(target), strerror((int)-result));
+    if (!error)
+        error = tl_target_read(target, scratch, &action, sizeof action, diag);
+    if (!error)
+        *out = action.handler;
+    return error;
+}
+
+int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
+{
+    static const struct kernel_action none;
+    int error = 0;
+    install->caught = tl_faults_caught(tl_target_pid(install->target));
+    install->handler_count = 0;
+    for (size_t i = 0; !error && i < TL_ARRAY_COUNT(fault_signal); i++) {
+        tl_addr addr = 0;
+        if (install->caught & signal_bit(fault_signal[i]))
+            error = handler_ask(install, fault_signal[i], &addr, diag);
+        for (size_t k = 0; k < install->handler_count; k++) {
+            if (install->handler[k] == addr)
+                addr = 0;
+        }
+        if (!error && addr >= HANDLER_MIN)
+            install->handler[install->handler_count++] = addr;
+    }
+    if (!error && install->caught)
+        error = tl_target_write(install->target, install->header.control_addr + TL_SCRATCH_OFF,
+                                &none, sizeof none, NULL, diag);
+    return error;
+}
+
+size_t tl_install_fault_handlers(const struct tl_install *install,
+                                 tl_addr out[TL_FAULT_HANDLERS_MAX])
+{
+    memcpy(out, install->handler, sizeof install->handler);
+    return install->handler_count;
+}
+
+bool tl_install_faults_changed(struct tl_install *install)
+{
+    if (!install->committed || install->detached)
+        return false;
+    uint64_t caught = tl_faults_caught(tl_target_pid(install->target));
+    bool more = caught & ~install->caught;
+    install->caught = caught;
+    return more;
+}
+
+// ---- the rows -----------------------------------------------------------------------------------
+
+static int row_compare(const void *a, const void *b)
+{
+    const struct tl_fault_row *left = a, *right = b;
+    return (left->pc > right->pc) - (left->pc < right->pc);
+}
+
+int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *input,
+                   const struct tl_install *beside)
+{
+    size_t count = beside ? beside->row_count : 0, n = count;
+    for (size_t i = 0; i < input->detour_count; i++)
+        count += input->detour[i].detour->fault_count;
+    struct tl_fault_row *row = count <= TL_FAULT_ROWS_MAX ? calloc(count + 1, sizeof *row) : NULL;
+    if (!row)
+        return TL_E_NOMEM;
+    if (n)
+        memcpy(row, beside->row, n * sizeof *row);
+    for (size_t i = 0; i < input->detour_count; i++) {
+        const struct tl_plan_detour *detour = &input->detour[i];
+        for (size_t k = 0; k < detour->detour->fault_count; k++) {
+            const struct tl_fault_point *point = &detour->detour->fault[k];
+            row[n++] = (struct tl_fault_row){.pc = detour->addr + point->off,
+                                             .site = detour->site,
+                                             .sp_bytes = UINT64_C(8) * point->sp_words};
+        }
+    }
+    qsort(row, n, sizeof *row, row_compare);
+    free(install->row);
+    install->row = row;
+    install->row_count = n;
+    return 0;
+}
