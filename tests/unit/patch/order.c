@@ -1,0 +1,100 @@
+// Where regions go, and in which order patches are written.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "patch/install.h"
+
+static struct tl_write patch_at(tl_addr addr, uint8_t size, uint8_t relied, size_t plan,
+                                uint8_t order)
+{
+    return (struct tl_write){
+        .patch = {.addr = addr, .size = size, .relied = relied}, .plan = plan, .order = order};
+}
+
+static void patches_are_found_by_address(void **state)
+{
+    (void)state;
+    struct tl_write list[] = {patch_at(0x100, 5, 0, 0, 0), patch_at(0x105, 2, 3, 1, 0),
+                              patch_at(0x110, 5, 0, 2, 0)};
+    const struct tl_writes writes = {list, 3};
+    assert_ptr_equal(tl_writes_at(&writes, 0x100), &list[0]);
+    assert_ptr_equal(tl_writes_at(&writes, 0x104), &list[0]);
+    assert_ptr_equal(tl_writes_at(&writes, 0x106), &list[1]);
+    assert_null(tl_writes_at(&writes, 0x107)); // relied on, not written
+    assert_null(tl_writes_at(&writes, 0xff));
+    assert_null(tl_writes_at(&writes, 0x115));
+    assert_null(tl_writes_at(&(struct tl_writes){NULL, 0}, 0x100));
+}
+
+static void islands_come_before_what_leads_there(void **state)
+{
+    (void)state;
+    // A site at the low address, its island above; the island is the plan's first patch.
+    struct tl_write list[] = {patch_at(0x100, 2, 0, 0, 1), patch_at(0x170, 5, 0, 0, 0)};
+    struct tl_writes writes = {list, 2};
+    tl_writes_rank(&writes);
+    assert_int_equal(list[1].rank, 0);
+    assert_int_equal(list[0].rank, 1);
+}
+
+static void a_pun_comes_after_the_bytes_it_relies_on(void **state)
+{
+    (void)state;
+    // Plan 0 puns over plan 1's first byte, which is the second patch of its site; plan 2 puns over
+    // plan 0. Each must come after what it relies on.
+    struct tl_write list[] = {patch_at(0x0fe, 2, 3, 2, 0), patch_at(0x100, 3, 2, 0, 0),
+                              patch_at(0x103, 2, 0, 1, 1), patch_at(0x150, 5, 0, 1, 0)};
+    struct tl_writes writes = {list, 4};
+    tl_writes_rank(&writes);
+    assert_int_equal(list[3].rank, 0);
+    assert_int_equal(list[2].rank, 1);
+    assert_int_equal(list[1].rank, 2);
+    assert_int_equal(list[0].rank, 3);
+}
+
+static void lone_patches_need_no_order(void **state)
+{
+    (void)state;
+    struct tl_write list[] = {patch_at(0x100, 5, 0, 0, 0), patch_at(0x110, 5, 0, 1, 0)};
+    struct tl_writes writes = {list, 2};
+    tl_writes_rank(&writes);
+    assert_int_equal(list[0].rank, 0);
+    assert_int_equal(list[1].rank, 0);
+}
+
+#define GIB (UINT64_C(1) << 30)
+
+static void regions_go_into_the_widest_gap_below_its_end(void **state)
+{
+    (void)state;
+    const struct tl_range used[] = {{0x400000, 0x500000},
+                                    {0x555555554000, 0x5555c0000000},
+                                    {0x7ffff0000000, 0x7ffff7fff000},
+                                    {0x7fffff000000, 0x7ffffffff000}};
+    tl_addr addr = tl_region_place(used, TL_ARRAY_COUNT(used), 64 << 10);
+    assert_true(addr > 0x500000 && addr + (64 << 10) <= 0x555555554000);
+    assert_int_equal(addr % TL_PAGE_SIZE, 0);
+    assert_true(0x555555554000 - addr >= 4 * GIB); // what grows down has room
+    const struct tl_range full[] = {{0, 0x7ffffffff000}};
+    assert_int_equal(tl_region_place(full, 1, 4096), 0);
+    const struct tl_range tight[] = {{0, 0x10000}, {0x12000, 0x7ffffffff000}};
+    assert_int_equal(tl_region_place(tight, 2, 0x2000), 0x10000);
+    assert_int_equal(tl_region_place(tight, 2, 0x3000), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patches_are_found_by_address),
+        cmocka_unit_test(islands_come_before_what_leads_there),
+        cmocka_unit_test(a_pun_comes_after_the_bytes_it_relies_on),
+        cmocka_unit_test(lone_patches_need_no_order),
+        cmocka_unit_test(regions_go_into_the_widest_gap_below_its_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
