@@ -20,7 +20,7 @@ setup:
 	@tools/setup.sh build
 
 check: all
-	@tools/check.py --build "$(BUILD)" --suite unit --suite fuzz --suite live --suite torture-short
+	@tools/check.py --build "$(BUILD)" --suite unit --suite fuzz --suite live --suite torture-short --suite demo
 
 demo: all
 	@tools/setup.sh demo
