@@ -1,6 +1,6 @@
-// The facts of one site, and the other questions of analyse.h. Decides no rung and no layout. Keeps:
-// window_max covers a byte beyond the first instruction only when the whole module was decoded and
-// nothing known leads strictly inside.
+// The facts of one site, and the other questions of analyse.h. Decides no rung and no layout.
+// Keeps: window_max covers a byte beyond the first instruction only when the whole module was
+// decoded and nothing known leads strictly inside.
 #include "analyse/graph.h"
 
 #include <stdio.h>
@@ -25,7 +25,8 @@ static enum tl_refusal insn_refusal(const struct tl_analysis *analysis, const st
     return insn->reloc == TL_RELOC_REFUSE ? (enum tl_refusal)insn->refusal : TL_REFUSE_NONE;
 }
 
-// A decoded instruction that begins strictly inside [addr, addr + size), or covers addr from before.
+// A decoded instruction that begins strictly inside [addr, addr + size), or covers addr from
+// before.
 static bool is_shared(const struct tl_analysis *analysis, tl_addr addr, size_t size)
 {
     for (size_t i = 1; i < size; i++)
@@ -160,8 +161,8 @@ static int site_loopers(struct tl_analysis *analysis, uint32_t function, struct 
             continue;
         if (node->target == site->vaddr)
             looper_add(site, node->addr);
-        uint32_t other = node->to == NODE_NONE ? tl_function_at(analysis, node->target)
-                                               : FUNCTION_NONE;
+        uint32_t other =
+            node->to == NODE_NONE ? tl_function_at(analysis, node->target) : FUNCTION_NONE;
         bool known = other == FUNCTION_NONE || other == function;
         for (unsigned k = 0; k < piece_count; k++)
             known = known || piece[k] == other;
@@ -233,8 +234,8 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
         status = tl_code_module(analysis);
     if (status == 0)
         site_window(analysis, function, &site);
-    site.entry = function != FUNCTION_NONE &&
-                 tl_analysis_entry(analysis, site.function.vaddr) == vaddr;
+    site.entry =
+        function != FUNCTION_NONE && tl_analysis_entry(analysis, site.function.vaddr) == vaddr;
     if (status == 0 && site.entry)
         status = site_loopers(analysis, function, &site);
     if (status != 0)
@@ -272,7 +273,8 @@ bool tl_analysis_boundaries(struct tl_analysis *analysis, tl_addr vaddr, tl_addr
     return true;
 }
 
-size_t tl_analysis_insns(struct tl_analysis *analysis, tl_addr function, tl_addr *vaddrs, size_t max)
+size_t tl_analysis_insns(struct tl_analysis *analysis, tl_addr function, tl_addr *vaddrs,
+                         size_t max)
 {
     uint32_t index = tl_function_starting(analysis, function);
     const struct region *region = tl_region_at(analysis, function);

@@ -99,9 +99,8 @@ uint32_t tl_function_at(const struct tl_analysis *analysis, tl_addr addr)
 uint32_t tl_function_starting(const struct tl_analysis *analysis, tl_addr addr)
 {
     uint32_t index = function_before(analysis, addr);
-    return index != FUNCTION_NONE && analysis->facts.functions[index].vaddr == addr
-               ? index
-               : FUNCTION_NONE;
+    return index != FUNCTION_NONE && analysis->facts.functions[index].vaddr == addr ? index
+                                                                                    : FUNCTION_NONE;
 }
 
 bool tl_code_starts(const struct tl_analysis *analysis, tl_addr addr)
@@ -144,8 +143,8 @@ bool tl_decode_at(const struct tl_analysis *analysis, tl_addr addr, bool skim, s
     if (region == NULL)
         return false;
     size_t off = addr - region->vaddr;
-    return (skim ? analysis->arch->skim : analysis->arch->decode)(
-               region->bytes + off, region->size - off, addr, out) == 0;
+    return (skim ? analysis->arch->skim
+                 : analysis->arch->decode)(region->bytes + off, region->size - off, addr, out) == 0;
 }
 
 tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr)
@@ -159,7 +158,8 @@ tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr)
     return 0;
 }
 
-// mov $15, %eax or %rax; syscall: what unwinders and debuggers look for (Linux x86-64 rt_sigreturn).
+// mov $15, %eax or %rax; syscall: what unwinders and debuggers look for (Linux x86-64
+// rt_sigreturn).
 static const uint8_t sigreturn_long[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
 static const uint8_t sigreturn_short[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
 

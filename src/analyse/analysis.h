@@ -12,8 +12,8 @@ struct addr_list {
     tl_addr *item;
     size_t count, capacity;
 };
-int tl_addr_list_push(struct addr_list *list, tl_addr addr); // TL_E_NOMEM
-void tl_addr_list_sort(struct addr_list *list);              // and drops repeats
+int tl_addr_list_push(struct addr_list *list, tl_addr addr);           // TL_E_NOMEM
+void tl_addr_list_sort(struct addr_list *list);                        // and drops repeats
 size_t tl_addr_list_lower(const struct addr_list *list, tl_addr addr); // first item >= addr
 void tl_addr_list_deinit(struct addr_list *list);
 
@@ -58,8 +58,8 @@ struct jump {
     tl_addr addr;
     uint32_t function;
     bool done;
-    bool resolved;            // by tables: targets are all it may reach; else: a pointer, or unknown
-    size_t first, count;      // in jump_targets
+    bool resolved;       // by tables: targets are all it may reach; else: a pointer, or unknown
+    size_t first, count; // in jump_targets
 };
 
 struct graph; // graph.h

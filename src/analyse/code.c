@@ -1,7 +1,7 @@
 // Which bytes are code: recursive descent from functions, landing pads, branch targets and jump
-// tables. Never runs linearly through bytes that no control flow reaches. Keeps: a bit in `start` is
-// set only where known control flow arrives; every address that control flow or a data reference may
-// reach by other ways than falling through has its bit in `barrier` once the module is done.
+// tables. Never runs linearly through bytes that no control flow reaches. Keeps: a bit in `start`
+// is set only where known control flow arrives; every address that control flow or a data reference
+// may reach by other ways than falling through has its bit in `barrier` once the module is done.
 #include "analyse/analysis.h"
 
 #include <stdlib.h>
@@ -69,8 +69,7 @@ static int note_target(struct flood *flood, const struct tl_insn *insn)
     if (insn->target >= flood->low && insn->target < flood->high)
         return tl_addr_list_push(&flood->work, insn->target);
     // A jump into the middle of another function: the two are one piece of code.
-    if (insn->flow != TL_FLOW_CALL &&
-        tl_function_starting(analysis, insn->target) == FUNCTION_NONE)
+    if (insn->flow != TL_FLOW_CALL && tl_function_starting(analysis, insn->target) == FUNCTION_NONE)
         tl_group_join(analysis, flood->function, tl_function_at(analysis, insn->target));
     return tl_addr_list_push(&analysis->pending, insn->target);
 }
@@ -101,8 +100,8 @@ static int note_insn(struct flood *flood, const struct tl_insn *insn)
 
 static bool flows_on(const struct tl_insn *insn)
 {
-    return insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND ||
-           insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL;
+    return insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_CALL ||
+           insn->flow == TL_FLOW_ICALL;
 }
 
 // Control flow that leaves [low, high) by falling through its end.
@@ -227,7 +226,8 @@ static int function_flood(struct tl_analysis *analysis, uint32_t function)
     tl_set_barrier(analysis, extent->vaddr + early);
     int status = tl_addr_list_push(&flood.work, extent->vaddr + early);
     size_t pad = tl_addr_list_lower(&analysis->pads, flood.low);
-    for (; status == 0 && pad < analysis->pads.count && analysis->pads.item[pad] < flood.high; pad++)
+    for (; status == 0 && pad < analysis->pads.count && analysis->pads.item[pad] < flood.high;
+         pad++)
         status = tl_addr_list_push(&flood.work, analysis->pads.item[pad]);
     if (status == 0)
         status = flood_all(&flood);
@@ -245,7 +245,8 @@ int tl_code_function(struct tl_analysis *analysis, uint32_t function)
 // A trial: would a descent from addr stay in its function and agree with the code that is known?
 #define TRIAL_INSNS_MAX 64
 
-static bool trial_agrees(const struct tl_analysis *analysis, tl_addr addr, const struct flood *flood)
+static bool trial_agrees(const struct tl_analysis *analysis, tl_addr addr,
+                         const struct flood *flood)
 {
     for (unsigned count = 0; count < TRIAL_INSNS_MAX; count++) {
         struct tl_insn insn;
@@ -319,7 +320,8 @@ static void gaps_fill(struct tl_analysis *analysis)
 
 // Words of data that equal an address of the text: 8 bytes anywhere, 4 bytes where addresses are
 // fixed. A word that only looks like an address costs a little coverage.
-static void words_scan(struct tl_analysis *analysis, const uint8_t *bytes, size_t size, tl_addr vaddr)
+static void words_scan(struct tl_analysis *analysis, const uint8_t *bytes, size_t size,
+                       tl_addr vaddr)
 {
     bool narrow = analysis->facts.position_fixed;
     size_t step = narrow ? 4 : 8;
@@ -400,7 +402,8 @@ int tl_code_module(struct tl_analysis *analysis)
         for (size_t i = 0; i < analysis->region_count; i++)
             words_scan(analysis, analysis->region[i].bytes, analysis->region[i].size,
                        analysis->region[i].vaddr);
-    qsort(analysis->jump, analysis->jump_count, sizeof(*analysis->jump), jump_compare);
+    if (analysis->jump_count > 0)
+        qsort(analysis->jump, analysis->jump_count, sizeof(*analysis->jump), jump_compare);
     for (uint32_t i = 0; i < analysis->facts.function_count; i++)
         if (analysis->function[i].bad)
             tl_group_set_unproved(analysis, i);

@@ -1,6 +1,6 @@
-// Padding that no code owns: bytes between pieces of known code that are nops, int3 or, at the end of
-// the text, zeros. Runs once, when the module is done. Keeps: no run holds a barrier, and no control
-// flow that is known arrives at its first byte.
+// Padding that no code owns: bytes between pieces of known code that are nops, int3 or, at the end
+// of the text, zeros. Runs once, when the module is done. Keeps: no run holds a barrier, and no
+// control flow that is known arrives at its first byte.
 #include "analyse/analysis.h"
 
 #include <stdlib.h>
@@ -49,8 +49,8 @@ static bool is_owned(struct tl_analysis *analysis, tl_addr start, tl_addr end)
            (last != FUNCTION_NONE && last != first && tl_group_unproved(analysis, last));
 }
 
-static int run_take(struct tl_analysis *analysis, const struct region *region, size_t off, size_t end,
-                    size_t *capacity)
+static int run_take(struct tl_analysis *analysis, const struct region *region, size_t off,
+                    size_t end, size_t *capacity)
 {
     tl_addr start = region->vaddr + off;
     if (!is_filler(analysis, region, off, end) || is_owned(analysis, start, region->vaddr + end) ||

@@ -1,19 +1,19 @@
 // Where indirect jumps lead. Only jumps whose target is computed from a table of offsets need their
-// table: whole pointers come from relocations, data words, lea or calls, which are barriers already.
-// Does not trust a shape that it can't follow: the function is then unproved. Keeps: a jump counts as
-// resolved only if every way its target can be computed was followed to tables whose entries all
-// were read.
+// table: whole pointers come from relocations, data words, lea or calls, which are barriers
+// already. Does not trust a shape that it can't follow: the function is then unproved. Keeps: a
+// jump counts as resolved only if every way its target can be computed was followed to tables whose
+// entries all were read.
 #include "analyse/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define TABLE_ENTRIES_MAX 65536
-#define CANDIDATES_MAX 256    // addresses that may be a table or a base, for one jump
+#define CANDIDATES_MAX 256 // addresses that may be a table or a base, for one jump
 #define REACH_DEFS_MAX 64
-#define BOUND_STEPS_MAX 24    // instructions between a bounds check and the load
-#define FOREIGN_MAX 64        // entries in a row that are none of the function's own
-#define OFFSET_SIZE 4         // bytes of a table entry
+#define BOUND_STEPS_MAX 24 // instructions between a bounds check and the load
+#define FOREIGN_MAX 64     // entries in a row that are none of the function's own
+#define OFFSET_SIZE 4      // bytes of a table entry
 
 struct definition_at {
     uint32_t node;
@@ -172,9 +172,8 @@ static int load_tables(struct search *search, uint32_t node, const struct tl_def
         }
     }
     for (unsigned i = 0; i < 2; i++) {
-        int status = regs[i] == TL_DEF_REG_NONE
-                         ? 0
-                         : constants(search, node, regs[i], load->value, out);
+        int status =
+            regs[i] == TL_DEF_REG_NONE ? 0 : constants(search, node, regs[i], load->value, out);
         if (status != 0)
             return status;
     }
@@ -299,17 +298,16 @@ static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, 
 }
 
 // A table of whole addresses, as programs at fixed addresses have them. Its entries are barriers
-// anyway (they are data words that equal text addresses); this finds the code. Without a bound it is
-// read until FOREIGN_MAX entries in a row lead out of the function (a cold part). Returns how many
-// entries there are; 0: no table.
+// anyway (they are data words that equal text addresses); this finds the code. Without a bound it
+// is read until FOREIGN_MAX entries in a row lead out of the function (a cold part). Returns how
+// many entries there are; 0: no table.
 static size_t words_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
                          uint64_t bound, struct addr_list *targets, int *status)
 {
     uint64_t limit = bound != 0 ? bound : TABLE_ENTRIES_MAX;
     size_t count = 0, first = targets->count, foreign = 0;
     bool own = false;
-    for (; count < limit && *status == 0 && (bound != 0 || foreign < FOREIGN_MAX);
-         count++) {
+    for (; count < limit && *status == 0 && (bound != 0 || foreign < FOREIGN_MAX); count++) {
         tl_addr target;
         if (!bytes_read(analysis, table + count * sizeof(target), &target, sizeof(target)))
             break;
@@ -351,8 +349,8 @@ static int words_follow(struct search *search, const struct jump *jump, uint32_t
 
 // A sum that a jump goes to: one operand loaded from a table, the other its base.
 static int sum_follow(struct search *search, const struct jump *jump, uint32_t node,
-                      const struct tl_definition *sum, bool bounded_only,
-                      struct addr_list *targets, bool *resolved)
+                      const struct tl_definition *sum, bool bounded_only, struct addr_list *targets,
+                      bool *resolved)
 {
     for (unsigned side = 0; side < 2; side++) {
         unsigned loaded = side == 0 ? sum->a : sum->b, other = side == 0 ? sum->b : sum->a;
@@ -392,8 +390,8 @@ static int sum_follow(struct search *search, const struct jump *jump, uint32_t n
                 for (size_t b = 0; b < bases.count; b++) {
                     if (same && bases.item[b] - sum->value + load->value != tables.item[t])
                         continue;
-                    hits += table_read(search->analysis, jump, tables.item[t], bases.item[b],
-                                       bound, targets, &status) > 0;
+                    hits += table_read(search->analysis, jump, tables.item[t], bases.item[b], bound,
+                                       targets, &status) > 0;
                     if (status != 0)
                         return status;
                 }
@@ -440,8 +438,8 @@ static int spill_follow(struct search *search, const struct jump *jump, bool bou
                 loads = loads || two.item[k].def.kind == TL_DEF_OFFSET;
             // Sums of other loads are numbers; only those that read as tables are kept.
             bool ignored = true;
-            int status = loads ? sum_follow(search, jump, i, &def, bounded_only, targets, &ignored)
-                               : 0;
+            int status =
+                loads ? sum_follow(search, jump, i, &def, bounded_only, targets, &ignored) : 0;
             if (status != 0)
                 return status;
         }
@@ -512,8 +510,8 @@ static int jump_follow(struct search *search, const struct jump *jump, bool boun
             break;
         case TL_DEF_SUM:
             tables = true;
-            status = sum_follow(search, jump, item->node, &item->def, bounded_only, targets,
-                                &resolved);
+            status =
+                sum_follow(search, jump, item->node, &item->def, bounded_only, targets, &resolved);
             break;
         case TL_DEF_OFFSET: // a small address, whole: a data word of a program at fixed addresses
             pointers = true;

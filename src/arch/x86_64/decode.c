@@ -131,8 +131,7 @@ static void set_pc_use(struct tl_insn *out, const ZydisDecodedInstruction *zydis
     if (out->reloc == TL_RELOC_COPY)
         out->reloc = TL_RELOC_PCREL;
     // With a 67 prefix the address is cut to 32 bits, which no other displacement can repeat.
-    if (out->reloc != TL_RELOC_REFUSE &&
-        (row->pcrel != PCREL_ADJUST || zydis->address_width != 64))
+    if (out->reloc != TL_RELOC_REFUSE && (row->pcrel != PCREL_ADJUST || zydis->address_width != 64))
         refuse(out, TL_REFUSE_PC_USE);
 }
 
@@ -154,8 +153,8 @@ static int decode_marked(const struct mark *mark, size_t size, struct tl_insn *o
 {
     ZydisDecodedInstruction zydis;
     size_t room = size < TL_INSN_SIZE_MAX ? size : TL_INSN_SIZE_MAX;
-    if (!ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&tl_x86_64_decoder, NULL, out->bytes + mark->size,
-                                                    room - mark->size, &zydis)))
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(
+            &tl_x86_64_decoder, NULL, out->bytes + mark->size, room - mark->size, &zydis)))
         return TL_E_FORMAT;
     set_row(out, mark->row, tl_x86_64_row(mark->row));
     out->size = (uint8_t)(mark->size + zydis.length);
@@ -176,7 +175,8 @@ static int decode_head(const uint8_t *bytes, size_t size, tl_addr addr, struct t
     const struct mark *mark = tl_x86_64_mark(bytes, room);
     if (mark != NULL && decode_marked(mark, size, out) == 0)
         return 1;
-    if (!ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&tl_x86_64_decoder, context, bytes, room, zydis)))
+    if (!ZYAN_SUCCESS(
+            ZydisDecoderDecodeInstruction(&tl_x86_64_decoder, context, bytes, room, zydis)))
         return TL_E_FORMAT;
     out->size = zydis->length;
     memset(out->bytes + out->size, 0, sizeof(out->bytes) - out->size);
@@ -210,7 +210,7 @@ static tl_regset shift_flags(const ZydisDecodedInstruction *zydis, tl_regset def
     else if (zydis->opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && (zydis->opcode & 0xfe) == 0xd0)
         count = 1; // the short form that shifts by one
     else
-        return 0;  // by cl
+        return 0; // by cl
     if (count == 0)
         return 0;
     if (zydis->mnemonic == ZYDIS_MNEMONIC_RCL || zydis->mnemonic == ZYDIS_MNEMONIC_RCR)
@@ -291,7 +291,8 @@ static void set_operand_use(struct tl_insn *out, const ZydisDecodedInstruction *
         ZydisRegister reg = operand->reg.value;
         if ((operand->actions & ZYDIS_OPERAND_ACTION_MASK_READ) != 0)
             out->read |= reg_bit(reg);
-        if ((operand->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0 && tl_x86_64_reg_number(reg) == REG_RSP)
+        if ((operand->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0 &&
+            tl_x86_64_reg_number(reg) == REG_RSP)
             out->flags |= TL_INSN_WRITES_SP;
         if ((operand->actions & ZYDIS_OPERAND_ACTION_WRITE) != 0 && reg_replaces(reg))
             out->written |= reg_bit(reg);

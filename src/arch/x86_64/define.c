@@ -144,12 +144,10 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
 {
     ZydisDecodedInstruction zydis;
     ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
-    *out = (struct tl_definition){.kind = TL_DEF_OTHER,
-                                  .a = TL_DEF_REG_NONE,
-                                  .b = TL_DEF_REG_NONE,
-                                  .index = TL_DEF_REG_NONE};
-    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis,
-                                             operands)))
+    *out = (struct tl_definition){
+        .kind = TL_DEF_OTHER, .a = TL_DEF_REG_NONE, .b = TL_DEF_REG_NONE, .index = TL_DEF_REG_NONE};
+    if (!ZYAN_SUCCESS(
+            ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis, operands)))
         return;
     if (reg == TL_DEF_REG_NONE) {
         if (operands[0].type == ZYDIS_OPERAND_TYPE_MEMORY && operands[0].size == 64)
@@ -185,9 +183,9 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
     }
     bool writes = false;
     for (unsigned i = 0; i < zydis.operand_count; i++)
-        writes = writes || (is_reg(&operands[i]) &&
-                            tl_x86_64_reg_number(operands[i].reg.value) == reg &&
-                            (operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0);
+        writes =
+            writes || (is_reg(&operands[i]) && tl_x86_64_reg_number(operands[i].reg.value) == reg &&
+                       (operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0);
     if (!writes)
         out->kind = TL_DEF_KEEP;
     else if (is_reg(&operands[0]) && tl_x86_64_reg_number(operands[0].reg.value) == reg)

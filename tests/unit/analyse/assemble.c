@@ -1,4 +1,5 @@
-// The system's assembler and compiler, for tests. Each run has a directory of its own, removed after.
+// The system's assembler and compiler, for tests. Each run has a directory of its own, removed
+// after.
 #include "assemble.h"
 
 #include <elf.h>

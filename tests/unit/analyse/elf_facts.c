@@ -1,5 +1,5 @@
-// Reads one ELF file into the struct the analysis takes. Only for files that the tests trust: nothing
-// is checked against hostile bytes. Landing pads and rseq sections are left out.
+// Reads one ELF file into the struct the analysis takes. Only for files that the tests trust:
+// nothing is checked against hostile bytes. Landing pads and rseq sections are left out.
 #include "elf_facts.h"
 
 #include <elf.h>
@@ -82,13 +82,14 @@ static void read_symbols(struct builder *b, const Elf64_Shdr *section)
     for (size_t i = 0; i < section->sh_size / sizeof(*symbol); i++) {
         unsigned type = ELF64_ST_TYPE(symbol[i].st_info);
         bool label = type == STT_NOTYPE && strncmp(names + symbol[i].st_name, "at_", 3) == 0;
-        if ((!label && type != STT_FUNC && type != STT_GNU_IFUNC) || symbol[i].st_shndx == SHN_UNDEF)
+        if ((!label && type != STT_FUNC && type != STT_GNU_IFUNC) ||
+            symbol[i].st_shndx == SHN_UNDEF)
             continue;
         if (!label)
             add_extent(b, symbol[i].st_value, symbol[i].st_size, true);
         b->out->names = grow(b->out->names, b->out->name_count, &capacity, sizeof(*b->out->names));
-        b->out->names[b->out->name_count++] = (struct elf_name){
-            symbol[i].st_value, symbol[i].st_size, names + symbol[i].st_name};
+        b->out->names[b->out->name_count++] =
+            (struct elf_name){symbol[i].st_value, symbol[i].st_size, names + symbol[i].st_name};
     }
 }
 

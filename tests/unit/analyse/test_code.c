@@ -24,8 +24,8 @@ static uint8_t *objdump_lengths(const char *path, const struct region *region)
     uint8_t *lengths = calloc(region->size, 1);
     snprintf(command, sizeof(command),
              "objdump -d -w --insn-width=16 --start-address=0x%llx --stop-address=0x%llx %s",
-             (unsigned long long)region->vaddr,
-             (unsigned long long)(region->vaddr + region->size), path);
+             (unsigned long long)region->vaddr, (unsigned long long)(region->vaddr + region->size),
+             path);
     FILE *pipe = popen(command, "r");
     assert_non_null(lengths);
     assert_non_null(pipe);

@@ -1,7 +1,7 @@
 // Proves the register sets by running instructions: what is claimed not to be read may be changed
-// without any other effect, and what is claimed to be written does not depend on its old value. Runs
-// in an emulator, over instructions of the C library and the table's examples; and, for the flag that
-// manuals leave undefined after logic, on the processor itself.
+// without any other effect, and what is claimed to be written does not depend on its old value.
+// Runs in an emulator, over instructions of the C library and the table's examples; and, for the
+// flag that manuals leave undefined after logic, on the processor itself.
 #include "assemble.h"
 #include "elf_facts.h"
 
@@ -26,16 +26,16 @@ struct example {
 
 #define LIBC "/lib/x86_64-linux-gnu/libc.so.6"
 #define CODE_ADDR UINT64_C(0x7fff10000000)
-#define STATES 2             // random states an instruction
-#define STRIDE 97            // every so manieth instruction of the library
+#define STATES 2  // random states an instruction
+#define STRIDE 97 // every so manieth instruction of the library
 #define PAGES_MAX 16
 #define WRITES_MAX 128
-#define FLAG_MASK 0x8d5u     // CF PF AF ZF SF OF
+#define FLAG_MASK 0x8d5u // CF PF AF ZF SF OF
 
-static const int reg_ids[16] = {
-    UC_X86_REG_RAX, UC_X86_REG_RCX, UC_X86_REG_RDX, UC_X86_REG_RBX, UC_X86_REG_RSP, UC_X86_REG_RBP,
-    UC_X86_REG_RSI, UC_X86_REG_RDI, UC_X86_REG_R8,  UC_X86_REG_R9,  UC_X86_REG_R10, UC_X86_REG_R11,
-    UC_X86_REG_R12, UC_X86_REG_R13, UC_X86_REG_R14, UC_X86_REG_R15};
+static const int reg_ids[16] = {UC_X86_REG_RAX, UC_X86_REG_RCX, UC_X86_REG_RDX, UC_X86_REG_RBX,
+                                UC_X86_REG_RSP, UC_X86_REG_RBP, UC_X86_REG_RSI, UC_X86_REG_RDI,
+                                UC_X86_REG_R8,  UC_X86_REG_R9,  UC_X86_REG_R10, UC_X86_REG_R11,
+                                UC_X86_REG_R12, UC_X86_REG_R13, UC_X86_REG_R14, UC_X86_REG_R15};
 static const struct {
     tl_regset bit;
     uint64_t mask;
@@ -186,8 +186,8 @@ static int claims_hold(struct machine *machine, const struct tl_insn *insn)
                 print_error("%s: reads register %u\n", text, i);
                 return -1;
             }
-            bool differs = i < 16 ? before.reg[i] != after.reg[i]
-                                  : ((before.flags ^ after.flags) & flag) != 0;
+            bool differs =
+                i < 16 ? before.reg[i] != after.reg[i] : ((before.flags ^ after.flags) & flag) != 0;
             if ((insn->written & bit) != 0 && differs) {
                 print_error("%s: does not write register %u\n", text, i);
                 return -1;
@@ -242,8 +242,8 @@ static void library_instructions_keep_their_claims(void **state)
     size_t count = seed % STRIDE;
     for (size_t i = 0; i < elf.facts.function_count; i++) {
         static tl_addr addrs[1 << 16];
-        size_t insns = tl_analysis_insns(analysis, elf.facts.functions[i].vaddr, addrs,
-                                         TL_ARRAY_COUNT(addrs));
+        size_t insns =
+            tl_analysis_insns(analysis, elf.facts.functions[i].vaddr, addrs, TL_ARRAY_COUNT(addrs));
         for (size_t k = 0; k < insns && k < TL_ARRAY_COUNT(addrs); k++) {
             struct tl_insn insn;
             if (++count % STRIDE != 0 || !tl_decode_at(analysis, addrs[k], false, &insn) ||
@@ -263,20 +263,88 @@ static void library_instructions_keep_their_claims(void **state)
 }
 
 static const char *const more[] = {
-    "shl eax, cl", "shr rdx, cl", "sar rax, 5",  "rol eax, 1",  "rcl rdx, 1",   "rcr eax, cl",
-    "ror cx, 3",   "shl eax, 32", "shl rax, 1",  "sar eax, 31", "shrd eax, edx, cl",
-    "bt eax, ecx", "bts rax, 3",  "bsf eax, edx", "bsr rax, rcx", "neg eax",    "not rax",
-    "cmovb eax, edx", "cmova rax, [rdi]", "setb dl", "sahf", "lahf", "cmc", "clc", "stc",
-    "mul edx", "imul edx", "imul rax, rdx", "imul ecx, edx, 9", "mul dl", "xchg al, ah",
-    "cmpxchg edx, ecx", "cmpxchg [rdi], dl", "xadd [rdi], edx", "xadd edx, ecx",
-    "cwde", "cdq", "cbw", "cwd", "movsx dx, al", "movsxd rdx, eax", "bswap edx",
-    "rep movsb", "rep stosd", "repe cmpsb", "repne scasb", "rep lodsd", "lodsb", "stosw", "scasd",
-    "push [rdi]", "pop [rdi]", "pushfq", "popfq", "push 5", "leave", "enter 16, 0",
-    "pcmpistri xmm0, xmm1, 8", "ptest xmm0, xmm1", "movmskps eax, xmm0", "cvttsd2si eax, xmm0",
-    "xor ecx, ecx", "sub rdx, rdx", "xor cx, cx", "sub dl, dl", "sbb eax, eax", "and eax, eax",
-    "adc eax, edx", "sbb rdx, 5", "inc edx", "dec rcx", "lea eax, [rdx+rcx*2]", "test al, dl",
-    "movq rdx, xmm0", "movd eax, xmm1", "pextrw ecx, xmm0, 2", "xlatb", "cmpxchg16b [rdi]",
-    "movzx eax, dh", "mov dh, 3", "add ah, cl", "cmpxchg8b [rdi]",
+    "shl eax, cl",
+    "shr rdx, cl",
+    "sar rax, 5",
+    "rol eax, 1",
+    "rcl rdx, 1",
+    "rcr eax, cl",
+    "ror cx, 3",
+    "shl eax, 32",
+    "shl rax, 1",
+    "sar eax, 31",
+    "shrd eax, edx, cl",
+    "bt eax, ecx",
+    "bts rax, 3",
+    "bsf eax, edx",
+    "bsr rax, rcx",
+    "neg eax",
+    "not rax",
+    "cmovb eax, edx",
+    "cmova rax, [rdi]",
+    "setb dl",
+    "sahf",
+    "lahf",
+    "cmc",
+    "clc",
+    "stc",
+    "mul edx",
+    "imul edx",
+    "imul rax, rdx",
+    "imul ecx, edx, 9",
+    "mul dl",
+    "xchg al, ah",
+    "cmpxchg edx, ecx",
+    "cmpxchg [rdi], dl",
+    "xadd [rdi], edx",
+    "xadd edx, ecx",
+    "cwde",
+    "cdq",
+    "cbw",
+    "cwd",
+    "movsx dx, al",
+    "movsxd rdx, eax",
+    "bswap edx",
+    "rep movsb",
+    "rep stosd",
+    "repe cmpsb",
+    "repne scasb",
+    "rep lodsd",
+    "lodsb",
+    "stosw",
+    "scasd",
+    "push [rdi]",
+    "pop [rdi]",
+    "pushfq",
+    "popfq",
+    "push 5",
+    "leave",
+    "enter 16, 0",
+    "pcmpistri xmm0, xmm1, 8",
+    "ptest xmm0, xmm1",
+    "movmskps eax, xmm0",
+    "cvttsd2si eax, xmm0",
+    "xor ecx, ecx",
+    "sub rdx, rdx",
+    "xor cx, cx",
+    "sub dl, dl",
+    "sbb eax, eax",
+    "and eax, eax",
+    "adc eax, edx",
+    "sbb rdx, 5",
+    "inc edx",
+    "dec rcx",
+    "lea eax, [rdx+rcx*2]",
+    "test al, dl",
+    "movq rdx, xmm0",
+    "movd eax, xmm1",
+    "pextrw ecx, xmm0, 2",
+    "xlatb",
+    "cmpxchg16b [rdi]",
+    "movzx eax, dh",
+    "mov dh, 3",
+    "add ah, cl",
+    "cmpxchg8b [rdi]",
 };
 
 static void chosen_instructions_keep_their_claims(void **state)
@@ -313,8 +381,10 @@ static void chosen_instructions_keep_their_claims(void **state)
 static void false_claims_are_found(void **state)
 {
     (void)state;
-    struct snippet snippets[] = {{.text = "add rax, rdx"}, {.text = "mov al, dl"},
-                                 {.text = "adc eax, 1"}, {.text = "inc edx"}};
+    struct snippet snippets[] = {{.text = "add rax, rdx"},
+                                 {.text = "mov al, dl"},
+                                 {.text = "adc eax, 1"},
+                                 {.text = "inc edx"}};
     struct machine machine;
     struct tl_insn insn;
     machine_init(&machine, seed_get());

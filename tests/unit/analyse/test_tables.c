@@ -103,8 +103,7 @@ static char *text_read(const char *path)
     return text;
 }
 
-static void check_tables(const char *compiler, const char *options, const char *link,
-                         bool proved)
+static void check_tables(const char *compiler, const char *options, const char *link, bool proved)
 {
     struct victim compiled, victim;
     struct elf_facts elf;

@@ -1,0 +1,75 @@
+// Fuzz target: one instruction from any bytes.
+#include "../../fuzz/fuzz.h"
+
+#include "arch/arch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void require(bool condition, const char *what)
+{
+    if (!condition) {
+        fprintf(stderr, "broken promise: %s\n", what);
+        abort();
+    }
+}
+
+static void check_insn(const struct tl_insn *insn, const uint8_t *data, size_t size)
+{
+    bool refused = insn->reloc == TL_RELOC_REFUSE;
+    require(insn->size > 0 && insn->size <= size, "the size is within the input");
+    require(memcmp(insn->bytes, data, insn->size) == 0, "the bytes are kept");
+    require(refused == (insn->refusal != TL_REFUSE_NONE),
+            "a refusal has its reason, and only that");
+    require(insn->disp_off + insn->disp_size <= insn->size, "the displacement is inside");
+    require((insn->flags & TL_INSN_SYSCALL) == 0 || refused, "a system call is never displaced");
+    require((insn->flags & TL_INSN_PCREL_DATA) == 0 || insn->reloc != TL_RELOC_COPY,
+            "a pc-relative operand is never copied");
+    require(insn->flow != TL_FLOW_COND || refused || insn->reloc == TL_RELOC_COND ||
+                insn->reloc == TL_RELOC_LOOP,
+            "a conditional branch is never copied");
+    require(insn->flow != TL_FLOW_JUMP || refused || insn->reloc == TL_RELOC_BRANCH,
+            "a jump is never copied");
+    require(((insn->written & TL_REGSET_FLAGS) != 0) ==
+                ((insn->written & TL_REGSET_EACH_FLAG) == TL_REGSET_EACH_FLAG),
+            "the flags are written when each flag is");
+    if ((insn->flags & TL_INSN_PCREL_DATA) != 0) {
+        int32_t disp;
+        memcpy(&disp, insn->bytes + insn->disp_off, sizeof(disp));
+        require(insn->target == insn->addr + insn->size + (uint64_t)(int64_t)disp,
+                "the operand is where the displacement says");
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct tl_insn insn, skimmed, again;
+    char text[64];
+    for (size_t off = 0; off < size; off++) {
+        int status = tl_arch_x86_64.decode(data + off, size - off, 0x400000 + off, &insn);
+        int skim = tl_arch_x86_64.skim(data + off, size - off, 0x400000 + off, &skimmed);
+        require(skim == 0 || status != 0, "what is decoded can be skimmed");
+        if (status != 0)
+            continue;
+        check_insn(&insn, data + off, size - off);
+        require(insn.size == skimmed.size && insn.flow == skimmed.flow &&
+                    insn.reloc == skimmed.reloc && insn.target == skimmed.target,
+                "both ways of decoding agree");
+        require(tl_arch_x86_64.decode(insn.bytes, insn.size, insn.addr, &again) == 0 &&
+                    memcmp(&insn, &again, sizeof(insn)) == 0,
+                "an instruction does not depend on what follows");
+        tl_arch_x86_64.print(&insn, text, sizeof(text));
+        require(text[0] != '\0', "there is a text");
+        for (unsigned reg = 0; reg < 17; reg++) {
+            struct tl_definition def;
+            tl_arch_x86_64.define(&insn, reg == 16 ? TL_DEF_REG_NONE : reg, &def);
+            require(def.kind != TL_DEF_COPY || def.a < 16, "a copy comes from a register");
+            require(def.kind != TL_DEF_KEEP || reg == 16 || (insn.written >> reg & 1) == 0 ||
+                        insn.reloc == TL_RELOC_REFUSE || insn.flow == TL_FLOW_CALL ||
+                        insn.flow == TL_FLOW_ICALL || reg == 0,
+                    "what is written is not kept");
+        }
+    }
+    return 0;
+}
