@@ -230,6 +230,10 @@ out_before:
     READ "vpcmpub $2,data(%rip),%zmm1,%k2"
     READ "vcmpps $5,data(%rip),%ymm16,%k3{%k4}"
     READ "kmovq data(%rip),%k1"
+    // The B bit means nothing to a pc-relative operand, but would to the register that stands for it.
+    READ ".byte 0x49, 0x8b, 0x05; .long data - . - 4"
+    READ ".byte 0xc4, 0xc1, 0x71, 0xfe, 0x0d; .long data - . - 4"
+    READ ".byte 0x62, 0xd1, 0xfe, 0x48, 0x6f, 0x05; .long data - . - 4"
     READ "fldl data(%rip)"
     READ "fistpll data(%rip)"
     READ "fldcw data(%rip)"

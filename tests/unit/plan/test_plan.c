@@ -535,6 +535,31 @@ static void a_probed_looping_branch_is_needed(void **state)
                 entry->detour_addr + entry->detour->displaced);
 }
 
+static void a_looping_branch_below_its_entry_covers_no_site_between(void **state)
+{
+    (void)state;
+    FUNCTION(0, 0x75, 0x07, 0x53, 0x55, 0x5d, 0x5b, RET, 0x90, 0x90, MOV5, RET);
+    program_end(&program);
+    only_free(TEXT + 0x40000000, TEXT + 0x40001000); // no puns
+    probe(PROGRAM_VADDR);
+    probe(PROGRAM_VADDR + 2);
+    probe(PROGRAM_VADDR + 9);
+    w.request[0].facts.entry = false;
+    w.request[2].facts.entry = w.request[2].facts.looped = true;
+    w.request[2].facts.loopers[0] = PROGRAM_VADDR;
+    w.request[2].facts.looper_count = 1;
+    plan();
+    refused(0, TL_REFUSE_WINDOW_PROBE); // planned first of all, though it lies lowest
+    refused(2, TL_REFUSE_LOOP_TARGET);
+    w.request[1] = w.request[2];
+    w.count = 2;
+    tl_space_destroy(w.space);
+    w.space = NULL;
+    plan();
+    placed(0, TL_WAY_WINDOW);
+    placed(1, TL_WAY_ONE);
+}
+
 static void a_branch_to_itself_loops_in_its_own_detour(void **state)
 {
     (void)state;
@@ -701,6 +726,7 @@ int main(void)
         TEST(a_long_looping_branch_is_led_past_the_action),
         TEST(a_short_looping_branch_gets_a_detour_of_its_own),
         TEST(a_probed_looping_branch_is_needed),
+        TEST(a_looping_branch_below_its_entry_covers_no_site_between),
         TEST(a_branch_to_itself_loops_in_its_own_detour),
         TEST(loops_that_are_not_known_are_refused),
         TEST(a_refused_entry_lets_its_loops_go),
