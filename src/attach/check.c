@@ -123,7 +123,9 @@ static int check_allowed(pid_t pid, const struct tl_proc_status *status,
             return 0;
         return scope_refusal(scope, pid, diag);
     }
-    if (error == ENOENT || error == ESRCH)
+    struct tl_proc_status now;
+    if (error == ENOENT || error == ESRCH || tl_proc_status_read(pid, &now, NULL) != 0 ||
+        !now.memory)
         return tl_diag_set(diag, TL_E_GONE, "pid %d: ended meanwhile", pid);
     bool other_user = status->uid_effective != geteuid() || status->uid_real != geteuid();
     if (other_user && !may_ptrace_all())

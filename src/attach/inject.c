@@ -29,8 +29,8 @@
 #ifndef PTRACE_GET_RSEQ_CONFIGURATION // Linux 5.13
 #define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
 #endif
-#ifndef PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG // Linux 6.4
-#define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG 0x4210
+#ifndef PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG // Linux 6.4, linux/ptrace.h; 0x4210 would set it
+#define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG 0x4211
 #endif
 #define O_SUSPEND_SECCOMP (1 << 21) // PTRACE_O_SUSPEND_SECCOMP, Linux 4.3
 #define HOLD_AND_SUSPEND                                                                           \
@@ -460,6 +460,9 @@ static int borrow_one(struct tl_target *target, struct tl_diag *diag)
             return 0;
         }
     }
+    struct tl_proc_status status; // a program that is ending refuses ptrace for a while
+    if (tl_proc_status_read(target->pid, &status, NULL) != 0 || !status.memory)
+        return tl_gone(target, diag);
     return none_usable(target, why, diag);
 }
 
@@ -493,6 +496,8 @@ static int borrow_run(void *opaque)
 int tl_target_borrow(struct tl_target *target, struct tl_diag *diag)
 {
     struct borrow_job job = {target, diag};
+    if (target->gone || target->execed)
+        return tl_gone(target, diag);
     if (target->hold == TL_HOLD_NONE) {
         int error = tl_family_scan(target, diag);
         if (error)
@@ -524,7 +529,7 @@ static int run_to_call_stop(struct tl_target *target, struct tl_task *task, stru
                                "pid %d: thread %d did not finish a system call in %d ms",
                                target->pid, task->tid, TL_CALL_TIMEOUT_MS);
         }
-        if (got < 0 || !WIFSTOPPED(status)) {
+        if (got < 0 || !WIFSTOPPED(status) || status >> 16 == PTRACE_EVENT_EXEC) {
             if (got > 0)
                 (void)tl_task_event(target, task, status);
             task->state = TL_TASK_GONE;

@@ -397,7 +397,8 @@ static bool status_value(enum status_key key, struct cursor *line, struct tl_pro
         return status_number(line, 16, UINT64_MAX, &out->sig_ignored);
     case KEY_SIG_CAUGHT:
         return status_number(line, 16, UINT64_MAX, &out->sig_caught);
-    case KEY_LOCKED:
+    case KEY_LOCKED: // this line and its neighbours are there only with an address space
+        out->memory = true;
         return status_number(line, 10, UINT64_MAX, &out->locked_kib);
     default:
         break;

@@ -44,6 +44,7 @@ struct tl_proc_status {
     pid_t parent;
     uint64_t sig_pending, sig_shared_pending, sig_blocked, sig_ignored, sig_caught; // bit n - 1 is signal n
     bool user_worker;    // a kernel worker inside the process (io_uring, vhost): runs no user code
+    bool memory;         // it has an address space; not when it is ending
     bool shadow_stack;   // x86_Thread_features names shstk
 };
 // The parsers alone: text in the format of /proc/PID/status, and of /proc/PID/stat. Each fills its

@@ -297,6 +297,8 @@ int tl_target_stop(struct tl_target *target, struct tl_diag *diag)
     struct stop_job job = {target, diag};
     if (target->hold == TL_HOLD_ALL)
         return 0;
+    if (target->gone || target->execed)
+        return tl_gone(target, diag);
     if (target->hold == TL_HOLD_NONE) { // else borrow has looked
         int error = tl_family_scan(target, diag);
         if (error)

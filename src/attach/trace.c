@@ -258,11 +258,12 @@ bool tl_task_event(struct tl_target *target, struct tl_task *task, int status)
             task->signal = WSTOPSIG(status);
         return task_stopped(target, task);
     case PTRACE_EVENT_EXEC:
-        // The other threads are gone, and so is the address space that this hold was about.
-        target->execed = true;
-        task->tid = task->tgid;
-        task->signal = 0;
-        return task_stopped(target, task);
+        // It has another address space now, which is not ours to hold; and it stands inside the
+        // call.
+        target->execed |= task->tgid == target->pid;
+        tl_trace(target, PTRACE_DETACH, task->tid, 0, 0);
+        task->state = TL_TASK_GONE;
+        return true;
     case PTRACE_EVENT_CLONE:
     case PTRACE_EVENT_FORK:
     case PTRACE_EVENT_VFORK:

@@ -655,6 +655,82 @@ static void a_program_that_ends_meanwhile(void **state)
     }
 }
 
+static void a_program_that_executes_meanwhile(void **state)
+{
+    (void)state;
+    struct victim victim;
+    victim_start(&victim, "exec-first", "60");
+    for (int i = 0; i < 400; i++) {
+        struct tl_target *target;
+        struct tl_diag diag = {""};
+        int64_t result;
+        const uint64_t args[6] = {0};
+        int error = tl_target_open(victim.pid, NULL, &target, &diag);
+        assert_true(error == 0 || error == TL_E_GONE);
+        if (error)
+            continue;
+        error = tl_target_borrow(target, &diag);
+        if (!error)
+            error = tl_target_syscall(target, SYS_getpid, args, &result, &diag);
+        if (!error)
+            error = tl_target_stop(target, &diag);
+        if (error && error != TL_E_GONE && error != TL_E_BUSY)
+            print_error("%s\n", diag.text);
+        assert_true(error == 0 || error == TL_E_GONE || error == TL_E_BUSY);
+        tl_target_close(target);
+    }
+    victim_await(&victim);
+    assert_int_equal(victim_end(&victim), 0);
+}
+
+// After an exec nothing of ours is there, and verify and detach say so without touching the new
+// program.
+static void an_exec_takes_the_probes_away(void **state)
+{
+    (void)state;
+    struct victim victim;
+    struct tl_target *target;
+    struct tl_install *install;
+    struct tl_install_result results[HAND_PLANS] = {0};
+    struct tl_diag diag = {""};
+    victim_start(&victim, "exec-wait", NULL);
+    assert_int_equal(probes_put(victim.pid, &victim, &target, &install, results, &diag), 0);
+    victim_go(&victim);
+    victim_await(&victim);
+    assert_int_equal(tl_install_verify(install, results, &diag), 1);
+    assert_int_equal(tl_install_detach(install, &diag), 0);
+    assert_true(text_is_files(victim.pid));
+    tl_install_destroy(install);
+    tl_target_close(target);
+    assert_int_equal(victim_end(&victim), 0);
+}
+
+static void ignored_signals_break_no_call(void **state)
+{
+    (void)state;
+    struct victim victim;
+    victim_start(&victim, "ignored", NULL);
+    for (int i = 0; i < 30; i++) {
+        int error = hold_once(victim.pid, NULL, NULL);
+        assert_int_equal(error, 0);
+    }
+    assert_int_equal(victim_end(&victim), 0);
+}
+
+static void a_program_with_dispatched_calls_is_refused(void **state)
+{
+    (void)state;
+    struct victim victim;
+    struct tl_target *target;
+    struct tl_diag diag = {""};
+    victim_start(&victim, "dispatch", NULL);
+    assert_int_equal(tl_target_open(victim.pid, NULL, &target, &diag), 0);
+    assert_int_equal(tl_target_borrow(target, &diag), TL_E_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "dispatched"));
+    tl_target_close(target);
+    assert_int_equal(victim_end(&victim), 0);
+}
+
 static void a_launched_program(void **state)
 {
     (void)state;
@@ -709,6 +785,10 @@ int main(void)
         cmocka_unit_test(a_full_control_group_is_told),
         cmocka_unit_test(text_is_written_by_poke_too),
         cmocka_unit_test(a_program_that_ends_meanwhile),
+        cmocka_unit_test(a_program_that_executes_meanwhile),
+        cmocka_unit_test(an_exec_takes_the_probes_away),
+        cmocka_unit_test(ignored_signals_break_no_call),
+        cmocka_unit_test(a_program_with_dispatched_calls_is_refused),
         cmocka_unit_test(a_launched_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

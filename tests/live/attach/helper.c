@@ -22,8 +22,12 @@ void victim_await(struct victim *victim)
     char line[256];
     unsigned long long one, window;
     do {
-        if (!fgets(line, sizeof line, victim->out))
-            broken("victim gave no ready line");
+        if (!fgets(line, sizeof line, victim->out)) {
+            int status = 0;
+            waitpid(victim->pid, &status, 0);
+            fprintf(stderr, "victim ended with status 0x%x: ", status);
+            broken("no ready line");
+        }
     } while (strncmp(line, "ready", 5) != 0);
     if (sscanf(line, "ready 0x%llx 0x%llx", &one, &window) == 2) {
         victim->one = one;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -371,6 +372,76 @@ static int forker(void)
     return 0;
 }
 
+// Executes itself again and again, each time with other memory.
+static int executes(int rounds)
+{
+    char count[16];
+    (void)snprintf(count, sizeof count, "%d", rounds - 1);
+    if (rounds > 0) {
+        for (uint64_t i = 0; i < 20000; i++)
+            hammer_check(i);
+        execl("/proc/self/exe", "victim", "exec", count, (char *)NULL);
+        fail("exec");
+    }
+    ready();
+    wait_for_line();
+    return 0;
+}
+
+static int executes_first(int rounds)
+{
+    ready();
+    return executes(rounds);
+}
+
+static int executes_after_line(void)
+{
+    ready();
+    wait_for_line();
+    return executes(1);
+}
+
+// A child that ends every few microseconds sends a signal that is ignored; a call with a timeout
+// must not notice that it was held meanwhile.
+static void *child_maker(void *opaque)
+{
+    (void)opaque;
+    while (!hammer_stop) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(0);
+        waitpid(pid, NULL, 0);
+    }
+    return NULL;
+}
+
+static int ignored_signals(void)
+{
+    pthread_t maker;
+    struct epoll_event event;
+    int fd = epoll_create1(0);
+    pthread_create(&maker, NULL, child_maker, NULL);
+    ready();
+    int result = epoll_wait(fd, &event, 1, 1500);
+    if (result != 0)
+        fail("epoll_wait");
+    hammer_stop = 1;
+    pthread_join(maker, NULL);
+    wait_for_line();
+    return 0;
+}
+
+// System calls go to a handler: nobody else may make one here.
+static int dispatched(void)
+{
+    static char selector = 0; // SYSCALL_DISPATCH_FILTER_ALLOW
+    if (prctl(59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, &selector) != 0)
+        exit(77);
+    ready();
+    wait_for_line();
+    return 0;
+}
+
 static int ends_soon(void)
 {
     ready();
@@ -386,13 +457,25 @@ int main(int argc, char **argv)
         int (*run)(int count);
         int (*run_plain)(void);
     } modes[] = {
-        {"hammer", hammer, NULL},        {"exact", exact, NULL},
-        {"crowd", crowd, NULL},          {"small", small_stacks, NULL},
-        {"storm", storm, NULL},          {"timers", timers, NULL},
-        {"alternate", NULL, alternate},  {"vfork", NULL, vfork_parent},
-        {"clone", NULL, clone_memory},   {"spin", NULL, spin},
-        {"private", NULL, not_dumpable}, {"fork", NULL, forker},
-        {"ends", NULL, ends_soon},       {"calls", NULL, victim_calls},
+        {"hammer", hammer, NULL},
+        {"exact", exact, NULL},
+        {"crowd", crowd, NULL},
+        {"small", small_stacks, NULL},
+        {"storm", storm, NULL},
+        {"timers", timers, NULL},
+        {"alternate", NULL, alternate},
+        {"vfork", NULL, vfork_parent},
+        {"clone", NULL, clone_memory},
+        {"spin", NULL, spin},
+        {"private", NULL, not_dumpable},
+        {"fork", NULL, forker},
+        {"ends", NULL, ends_soon},
+        {"exec", executes, NULL},
+        {"exec-wait", NULL, executes_after_line},
+        {"exec-first", executes_first, NULL},
+        {"ignored", NULL, ignored_signals},
+        {"dispatch", NULL, dispatched},
+        {"calls", NULL, victim_calls},
         {"filter", victim_filter, NULL},
     };
     if (argc < 2)

@@ -100,6 +100,7 @@ static void status_is_taken_apart(void **state)
     assert_int_equal(status.threads, 3);
     assert_int_equal(status.seccomp, 2);
     assert_int_equal(status.locked_kib, 8);
+    assert_true(status.memory);
     assert_int_equal(status.sig_pending, 1);
     assert_int_equal(status.sig_shared_pending, 2);
     assert_true(status.sig_blocked == UINT64_C(1) << 63);
