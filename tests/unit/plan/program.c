@@ -284,7 +284,7 @@ static void program_decode(struct program *p)
 void program_begin(struct program *program)
 {
     memset(program->bytes, 0, sizeof program->bytes);
-    program->size = program->padding_count = program->function_count = 0;
+    program->size = program->padding_count = program->function_count = program->insn_count = 0;
 }
 
 void program_function(struct program *program, const void *bytes, unsigned size, unsigned padding)
