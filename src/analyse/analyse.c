@@ -88,7 +88,6 @@ static enum tl_refusal window_stop(const struct tl_analysis *analysis, const str
 
 static void site_window(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
 {
-    site->window_max = site->insn[0].size;
     if (function == FUNCTION_NONE || tl_group_unproved(analysis, function)) {
         site->window_end_refusal = TL_REFUSE_WINDOW_UNPROVED;
         return;
@@ -147,6 +146,18 @@ static void loopers_of_piece(struct tl_analysis *analysis, uint32_t function, ui
     tl_graph_destroy(graph);
 }
 
+// Whether the site is a function's entry. What only the unwind table knows may be a cold part: it
+// counts as a function if somebody calls it or takes its address, which the whole module shows.
+static int site_entry(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
+{
+    if (function == FUNCTION_NONE ||
+        tl_analysis_entry(analysis, site->function.vaddr) != site->vaddr)
+        return 0;
+    int status = analysis->function[function].called ? 0 : tl_code_module(analysis);
+    site->entry = status == 0 && analysis->function[function].called;
+    return status;
+}
+
 static int site_loopers(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
 {
     struct graph *graph;
@@ -193,11 +204,27 @@ static tl_regset site_dead(struct tl_analysis *analysis, tl_addr vaddr)
 // Finds the code around vaddr, with the whole module only where the function alone does not tell.
 static int site_decode(struct tl_analysis *analysis, tl_addr vaddr, uint32_t function)
 {
-    int status = tl_code_function(analysis, function);
-    if (status == 0 && (!tl_code_starts(analysis, vaddr) || function == FUNCTION_NONE ||
-                        analysis->function[function].jumps > 0))
+    int status = tl_code_complete(analysis, function);
+    if (status == 0 && !tl_code_starts(analysis, vaddr))
         status = tl_code_module(analysis);
     return status;
+}
+
+void tl_analysis_set_lazy(struct tl_analysis *analysis, bool lazy)
+{
+    analysis->lazy = lazy;
+}
+
+int tl_analysis_window(struct tl_analysis *analysis, struct tl_site_facts *site,
+                       struct tl_diag *diag)
+{
+    if (!site->window_pending)
+        return 0;
+    int status = tl_code_module(analysis);
+    if (status != 0)
+        return tl_diag_set(diag, status, "can't analyse the module around 0x%llx",
+                           (unsigned long long)site->vaddr);
+    return tl_analysis_site(analysis, site->vaddr, site, diag);
 }
 
 int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
@@ -230,12 +257,14 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
         *out = site;
         return 0;
     }
-    if (needs_module(analysis, &site))
+    site.window_max = site.insn[0].size;
+    site.window_pending = needs_module(analysis, &site) && analysis->lazy && !analysis->module_done;
+    if (!site.window_pending && needs_module(analysis, &site))
         status = tl_code_module(analysis);
-    if (status == 0)
+    if (status == 0 && !site.window_pending)
         site_window(analysis, function, &site);
-    site.entry =
-        function != FUNCTION_NONE && tl_analysis_entry(analysis, site.function.vaddr) == vaddr;
+    if (status == 0)
+        status = site_entry(analysis, function, &site);
     if (status == 0 && site.entry)
         status = site_loopers(analysis, function, &site);
     if (status != 0)

@@ -79,8 +79,10 @@ struct tl_site_facts {
     // At least insn[0].size when refusal is NONE.
     uint8_t window_max;
     uint8_t window_end_refusal; // enum tl_refusal: what stopped the window from growing
+    bool window_pending;        // lazy: window_max is only the first instruction until tl_analysis_window()
     uint8_t refusal;            // enum tl_refusal: never patched, at all (no jump), or NONE
-    bool entry;                 // the site is the function's entry (behind endbr64 if there is one)
+    bool entry;                 // the site is the function's entry (behind endbr64 if there is one);
+                                // false for a part that only the unwind table knows and nobody calls
     bool looped;                // entry only: a branch of the function leads to this instruction
     tl_addr loopers[4];         // ... those branches (vaddr), first loopers_count of them; more than 4: looper_more
     uint8_t looper_count;
@@ -94,6 +96,13 @@ struct tl_site_facts {
 // function entry that is endbr64, ask with the address behind it: see tl_analysis_entry().
 int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
                      struct tl_diag *diag);
+
+// A window needs the whole module decoded (0.3 us an instruction: a second for 15 MB of text); the rest of
+// a site's facts mostly needs its function only. Lazy: tl_analysis_site() leaves windows that would need
+// the module pending, for callers that may not want them (a pun will do). tl_analysis_window() completes
+// such a site.
+void tl_analysis_set_lazy(struct tl_analysis *analysis, bool lazy);
+int tl_analysis_window(struct tl_analysis *analysis, struct tl_site_facts *site, struct tl_diag *diag);
 
 // Where an entry probe of the function at vaddr goes: behind its endbr64, else vaddr itself.
 tl_addr tl_analysis_entry(struct tl_analysis *analysis, tl_addr vaddr);

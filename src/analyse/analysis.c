@@ -163,6 +163,13 @@ tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr)
 static const uint8_t sigreturn_long[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
 static const uint8_t sigreturn_short[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
 
+void tl_set_called(struct tl_analysis *analysis, tl_addr addr)
+{
+    uint32_t function = tl_function_starting(analysis, addr);
+    if (function != FUNCTION_NONE)
+        analysis->function[function].called = true;
+}
+
 bool tl_is_sigreturn(const struct tl_analysis *analysis, tl_addr addr)
 {
     const struct region *region = tl_region_at(analysis, addr);
@@ -282,6 +289,7 @@ static int facts_take(struct tl_analysis *analysis)
     for (uint32_t i = 0; i < facts->function_count; i++) {
         const struct tl_extent *extent = &facts->functions[i];
         analysis->function[i].group = i;
+        analysis->function[i].called = extent->symbol;
         tl_set_barrier(analysis, extent->vaddr);
         if (i > 0 && extent->vaddr < reach)
             tl_group_join(analysis, reaching, i);
@@ -291,8 +299,10 @@ static int facts_take(struct tl_analysis *analysis)
         }
         analysis->function[i].reach = reach;
     }
-    for (size_t i = 0; i < analysis->pointers.count; i++)
+    for (size_t i = 0; i < analysis->pointers.count; i++) {
         tl_set_entered(analysis, analysis->pointers.item[i]);
+        tl_set_called(analysis, analysis->pointers.item[i]);
+    }
     for (size_t i = 0; i < analysis->pads.count; i++)
         tl_set_entered(analysis, analysis->pads.item[i]);
     return 0;

@@ -46,6 +46,7 @@ struct function_state {
     uint32_t group;       // functions whose code leads into each other's middle: union-find parent
     bool decoded;         // all that direct control flow reaches from its start and pads
     uint32_t jumps;       // indirect jumps in it
+    bool called;          // its start is called, or its address is taken
     bool unproved;        // an indirect jump of it may lead anywhere
     bool bad;             // control flow ran into bytes that are no instruction
     bool busy;            // its data flow is being computed
@@ -86,6 +87,7 @@ struct tl_analysis {
     struct tl_range *padding;
     size_t padding_count;
     bool module_done;
+    bool lazy; // see tl_analysis_set_lazy
     struct {
         uint32_t function;
         unsigned depth;
@@ -104,6 +106,7 @@ bool tl_is_entered(const struct tl_analysis *analysis, tl_addr addr);
 // Outside text: ignored. Entered is a barrier too.
 void tl_set_barrier(struct tl_analysis *analysis, tl_addr addr);
 void tl_set_entered(struct tl_analysis *analysis, tl_addr addr);
+void tl_set_called(struct tl_analysis *analysis, tl_addr addr); // if a function starts there
 // The instruction start before addr whose bytes reach beyond it, or 0.
 tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr);
 // A signal-return trampoline starts at addr.
@@ -119,6 +122,8 @@ void tl_group_set_unproved(struct tl_analysis *analysis, uint32_t function);
 
 // code.c: which bytes are code
 int tl_code_function(struct tl_analysis *analysis, uint32_t function); // direct control flow only
+// All of one function that can be found without the module, or else the module.
+int tl_code_complete(struct tl_analysis *analysis, uint32_t function);
 int tl_code_module(struct tl_analysis *analysis);
 // Decodes what direct control flow reaches from addr. trial: only if that agrees with its function
 // and with the code that is known.
@@ -127,7 +132,7 @@ int tl_code_flood(struct tl_analysis *analysis, tl_addr addr, bool trial);
 // tables.c: where an indirect jump leads; decodes that. jump is a copy: the array may move.
 int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only);
 void tl_tables_forget(struct tl_analysis *analysis);
-// The jump at addr, or NULL; always NULL before the module is done.
+// The jump at addr, or NULL.
 const struct jump *tl_jump_at(const struct tl_analysis *analysis, tl_addr addr);
 
 // padding.c

@@ -34,7 +34,13 @@ static int jump_add(struct tl_analysis *analysis, tl_addr addr, uint32_t functio
 
 const struct jump *tl_jump_at(const struct tl_analysis *analysis, tl_addr addr)
 {
-    size_t low = 0, high = analysis->module_done ? analysis->jump_count : 0;
+    if (!analysis->module_done) { // few, and not in order yet
+        for (size_t i = 0; i < analysis->jump_count; i++)
+            if (analysis->jump[i].addr == addr)
+                return &analysis->jump[i];
+        return NULL;
+    }
+    size_t low = 0, high = analysis->jump_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (analysis->jump[middle].addr == addr)
@@ -54,6 +60,8 @@ static void note_constants(struct tl_analysis *analysis, const struct tl_insn *i
         uint32_t word;
         memcpy(&word, insn->bytes + i, sizeof(word));
         tl_set_barrier(analysis, word);
+        if (tl_region_at(analysis, word) != NULL)
+            tl_set_called(analysis, word);
         if (i + 8 <= insn->size) {
             uint64_t wide;
             memcpy(&wide, insn->bytes + i, sizeof(wide));
@@ -66,6 +74,8 @@ static int note_target(struct flood *flood, const struct tl_insn *insn)
 {
     struct tl_analysis *analysis = flood->analysis;
     tl_set_barrier(analysis, insn->target);
+    if (insn->flow == TL_FLOW_CALL)
+        tl_set_called(analysis, insn->target);
     if (insn->target >= flood->low && insn->target < flood->high)
         return tl_addr_list_push(&flood->work, insn->target);
     // A jump into the middle of another function: the two are one piece of code.
@@ -80,9 +90,11 @@ static int note_insn(struct flood *flood, const struct tl_insn *insn)
     struct tl_analysis *analysis = flood->analysis;
     if ((insn->flags & TL_INSN_PCREL_DATA) != 0) {
         tl_set_barrier(analysis, insn->target);
-        if ((insn->flags & TL_INSN_PCREL_LEA) != 0 &&
-            tl_addr_list_push(&analysis->leas, insn->target) != 0)
-            return TL_E_NOMEM;
+        if ((insn->flags & TL_INSN_PCREL_LEA) != 0) {
+            tl_set_called(analysis, insn->target);
+            if (tl_addr_list_push(&analysis->leas, insn->target) != 0)
+                return TL_E_NOMEM;
+        }
     }
     if (analysis->facts.position_fixed)
         note_constants(analysis, insn);
@@ -335,13 +347,53 @@ static void words_scan(struct tl_analysis *analysis, const uint8_t *bytes, size_
         uint64_t word = 0;
         if (off + 8 <= size)
             memcpy(&word, bytes + off, 8);
-        if (word >= low && word < high)
-            tl_set_barrier(analysis, word);
         uint32_t half;
         memcpy(&half, bytes + off, 4);
-        if (narrow && half >= low && half < high)
+        if (word >= low && word < high) {
+            tl_set_barrier(analysis, word);
+            tl_set_called(analysis, word);
+        } else if (narrow && half >= low && half < high) {
             tl_set_barrier(analysis, half);
+            tl_set_called(analysis, half);
+        }
     }
+}
+
+// The same for one function alone, as far as its tables have a proved length; else the module.
+static bool function_resolve(struct tl_analysis *analysis, uint32_t function, int *status)
+{
+    bool done = true;
+    for (size_t i = 0; i < analysis->jump_count && *status == 0; i++) {
+        struct jump jump = analysis->jump[i];
+        if (jump.function != function || jump.done)
+            continue;
+        *status = tl_tables_resolve(analysis, &jump, true);
+        analysis->jump[i] = jump;
+        done = done && jump.done;
+    }
+    return done;
+}
+
+int tl_code_complete(struct tl_analysis *analysis, uint32_t function)
+{
+    int status = tl_code_function(analysis, function);
+    if (status != 0 || analysis->module_done)
+        return status;
+    if (function == FUNCTION_NONE)
+        return tl_code_module(analysis);
+    const struct tl_extent *extent = &analysis->facts.functions[function];
+    bool done = true;
+    for (size_t count = 0; status == 0 && done && analysis->code_count != count;) {
+        count = analysis->code_count;
+        done = function_resolve(analysis, function, &status);
+        size_t i = tl_addr_list_lower(&analysis->pointers, extent->vaddr);
+        for (; status == 0 && analysis->function[function].jumps > 0 &&
+               i < analysis->pointers.count &&
+               analysis->pointers.item[i] - extent->vaddr < extent->size;
+             i++)
+            status = tl_code_flood(analysis, analysis->pointers.item[i], true);
+    }
+    return status != 0 || done ? status : tl_code_module(analysis);
 }
 
 static int jump_compare(const void *one, const void *two)
@@ -367,6 +419,8 @@ int tl_code_module(struct tl_analysis *analysis)
     int status = 0;
     if (analysis->module_done)
         return 0;
+    for (size_t i = 0; i < analysis->jump_count; i++)
+        analysis->jump[i].done = false; // what was followed without the module is followed again
     for (uint32_t i = 0; i < analysis->facts.function_count && status == 0; i++)
         if (!analysis->function[i].decoded)
             status = function_flood(analysis, i);
