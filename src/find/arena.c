@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ARENA_BLOCK_FIRST_SIZE ((size_t)2 << 10) // each next block is twice as large, up to
 #define ARENA_BLOCK_SIZE ((size_t)64 << 10)
 #define ARENA_ALIGN ((size_t)16)
 
@@ -19,7 +20,11 @@ static void *alloc(struct tl_arena *arena, size_t size)
         return NULL;
     size = (size + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1);
     if (!arena->block || size > arena->size - arena->used) {
-        size_t want = size > ARENA_BLOCK_SIZE ? size : ARENA_BLOCK_SIZE;
+        size_t want = arena->block ? arena->size * 2 : ARENA_BLOCK_FIRST_SIZE;
+        if (want > ARENA_BLOCK_SIZE)
+            want = ARENA_BLOCK_SIZE;
+        if (want < size)
+            want = size;
         struct tl_arena_block *block = malloc(sizeof *block + want);
         if (!block)
             return NULL;

@@ -20,7 +20,7 @@
 #define DEBUG_PATH_SIZE 4608u                      // PATH_MAX and a little
 #define DEBUGDATA_SIZE_MAX ((uint64_t)64 << 20)    // unpacked
 #define DEBUGDATA_MEMORY_MAX ((uint64_t)256 << 20) // of the unpacker
-#define DEBUGDATA_GROWTH ((size_t)1 << 20)
+#define DEBUGDATA_FIRST_SIZE ((size_t)64 << 10)    // then twice as much, and again
 
 struct link {
     const char *name; // NULL: no .gnu_debuglink
@@ -178,14 +178,14 @@ static bool unpack(struct tl_view packed, uint8_t **out, size_t *out_size)
     stream.avail_in = (size_t)packed.size;
     while (result == LZMA_OK) {
         if (stream.avail_out == 0) {
-            uint8_t *grown =
-                size < DEBUGDATA_SIZE_MAX ? realloc(bytes, size + DEBUGDATA_GROWTH) : NULL;
+            size_t more = size ? size : DEBUGDATA_FIRST_SIZE;
+            uint8_t *grown = size < DEBUGDATA_SIZE_MAX ? realloc(bytes, size + more) : NULL;
             if (!grown)
                 break;
             bytes = grown;
             stream.next_out = bytes + size;
-            stream.avail_out = DEBUGDATA_GROWTH;
-            size += DEBUGDATA_GROWTH;
+            stream.avail_out = more;
+            size += more;
         }
         result = lzma_code(&stream, LZMA_FINISH);
     }

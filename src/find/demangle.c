@@ -10,19 +10,18 @@
 
 #include "find/symbols.h"
 
-#define DEMANGLED_SIZE_MAX 8192u // bytes of text
-#define MANGLED_SIZE_MAX 4096u   // bytes of a mangled name
+#define MANGLED_SIZE 4096u // bytes of a mangled name with its end
 
 struct demangle_sink {
     jmp_buf full;
     size_t size;
-    char text[DEMANGLED_SIZE_MAX];
+    char *text; // TL_DEMANGLED_SIZE bytes
 };
 
 static void sink_add(const char *piece, size_t size, void *opaque)
 {
     struct demangle_sink *sink = opaque;
-    if (size > sizeof sink->text - 1 - sink->size)
+    if (size > TL_DEMANGLED_SIZE - 1 - sink->size)
         longjmp(sink->full, 1);
     memcpy(sink->text + sink->size, piece, size);
     sink->size += size;
@@ -34,7 +33,6 @@ bool tl_name_mangled(const char *name)
            (name[1] == 'Z' || name[1] == 'R' || (name[1] == '_' && name[2] == 'Z'));
 }
 
-// 1: text is in sink.
 static int demangle(struct demangle_sink *sink, const char *name, int options)
 {
     if (setjmp(sink->full))
@@ -46,13 +44,24 @@ static int demangle(struct demangle_sink *sink, const char *name, int options)
     return cplus_demangle_v3_callback(name, options, sink_add, sink);
 }
 
+bool tl_demangle_into(char out[TL_DEMANGLED_SIZE], const char *name, size_t size, bool params)
+{
+    char mangled[MANGLED_SIZE];
+    if (!tl_name_mangled(name) || size >= sizeof mangled)
+        return false;
+    memcpy(mangled, name, size);
+    mangled[size] = 0;
+    struct demangle_sink sink = {.text = out};
+    if (demangle(&sink, mangled, DMGL_ANSI | DMGL_RET_DROP | (params ? DMGL_PARAMS : 0)) != 1)
+        return false;
+    out[sink.size] = 0;
+    return sink.size > 0;
+}
+
 char *tl_demangle(struct tl_arena *arena, const char *name, bool params)
 {
-    struct demangle_sink sink;
-    if (!tl_name_mangled(name) || strnlen(name, MANGLED_SIZE_MAX) == MANGLED_SIZE_MAX)
+    char text[TL_DEMANGLED_SIZE];
+    if (!tl_demangle_into(text, name, strnlen(name, MANGLED_SIZE), params))
         return NULL;
-    int options = DMGL_ANSI | DMGL_RET_DROP | (params ? DMGL_PARAMS : 0);
-    if (demangle(&sink, name, options) != 1 || sink.size == 0)
-        return NULL;
-    return tl_arena_string(arena, sink.text, sink.size);
+    return tl_arena_string(arena, text, strlen(text));
 }

@@ -324,27 +324,33 @@ static int compare_range(const void *a, const void *b)
     return (left->end > right->end) - (left->end < right->end);
 }
 
+// A section's bytes at their addresses, as relocated; what lies outside a segment is left out.
+static struct tl_view relocated_section(const struct builder *builder, const char *name,
+                                        tl_addr *vaddr)
+{
+    const struct tl_section *section = tl_image_section_named(builder->image, name);
+    if (!section || !(section->flags & SHF_ALLOC))
+        return (struct tl_view){0};
+    struct tl_view view = tl_runs_view_at(builder->image, &builder->facts->runs, section->vaddr);
+    if (view.size > section->size)
+        view.size = section->size;
+    *vaddr = section->vaddr;
+    return view;
+}
+
 static void add_rseq_sections(struct builder *builder)
 {
-    const struct tl_image *image = builder->image;
     struct tl_range_list *list = &builder->facts->rseq;
-    const struct tl_section *section = tl_image_section_named(image, "__rseq_cs");
-    if (section && section->flags & SHF_ALLOC) {
-        for (uint64_t at = 0; at + sizeof(struct rseq_cs) <= section->size && !list->failed;
-             at += sizeof(struct rseq_cs))
-            add_rseq(builder, section->vaddr + at);
-    }
-    section = tl_image_section_named(image, "__rseq_cs_ptr_array");
-    if (section && section->flags & SHF_ALLOC) {
-        struct tl_view view = tl_runs_view_at(image, &builder->facts->runs, section->vaddr);
-        uint64_t value;
-        for (uint64_t at = 0; at + sizeof value <= section->size && !list->failed;
-             at += sizeof value) {
-            if (!tl_view_read(view, at, &value, sizeof value))
-                break;
-            add_rseq(builder, value);
-        }
-    }
+    tl_addr vaddr = 0;
+    uint64_t value;
+    struct tl_view view = relocated_section(builder, "__rseq_cs", &vaddr);
+    for (uint64_t at = 0; at + sizeof(struct rseq_cs) <= view.size && !list->failed;
+         at += sizeof(struct rseq_cs))
+        add_rseq(builder, vaddr + at);
+    view = relocated_section(builder, "__rseq_cs_ptr_array", &vaddr);
+    for (uint64_t at = 0; tl_view_read(view, at, &value, sizeof value) && !list->failed;
+         at += sizeof value)
+        add_rseq(builder, value);
     size_t kept = 0;
     if (list->count > 0)
         qsort(list->range, list->count, sizeof *list->range, compare_range);

@@ -303,10 +303,13 @@ static bool dynamic_names(struct tl_image *image, struct tl_view entries)
     struct tl_view strings = tl_image_view_at(image, dynamic->strtab);
     if (strings.size > dynamic->strtab_size)
         strings.size = dynamic->strtab_size;
-    dynamic->needed = tl_arena_alloc(&image->arena, TL_IMAGE_NEEDED_MAX * sizeof *dynamic->needed);
+    size_t count = 0;
+    Elf64_Dyn entry;
+    for (uint64_t at = 0; tl_view_read(entries, at, &entry, sizeof entry); at += sizeof entry)
+        count += entry.d_tag == DT_NEEDED && count < TL_IMAGE_NEEDED_MAX;
+    dynamic->needed = tl_arena_alloc(&image->arena, (count + 1) * sizeof *dynamic->needed);
     if (!dynamic->needed)
         return false;
-    Elf64_Dyn entry;
     for (uint64_t at = 0; tl_view_read(entries, at, &entry, sizeof entry); at += sizeof entry) {
         if (entry.d_tag == DT_NULL)
             break;
@@ -315,7 +318,7 @@ static bool dynamic_names(struct tl_image *image, struct tl_view entries)
         const char *name = tl_view_string(strings, entry.d_un.d_val);
         if (name && entry.d_tag == DT_SONAME)
             dynamic->soname = name;
-        else if (name && dynamic->needed_count < TL_IMAGE_NEEDED_MAX)
+        else if (name && dynamic->needed_count < count)
             dynamic->needed[dynamic->needed_count++] = name;
     }
     return true;

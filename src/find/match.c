@@ -123,7 +123,7 @@ static void find_needle(const char *pattern, char out[NAME_SIZE_MAX])
 static bool compare_demangled(const struct wanted *wanted, const char *name)
 {
     char squeezed[NAME_SIZE_MAX], plain[NAME_SIZE_MAX];
-    if (!name || !squeeze(name, squeezed))
+    if (!squeeze(name, squeezed))
         return false;
     if (strcmp(squeezed, wanted->squeezed) == 0)
         return true;
@@ -135,15 +135,12 @@ static bool compare_demangled(const struct wanted *wanted, const char *name)
 
 static bool demangled_equals(const struct wanted *wanted, const char *name, size_t base)
 {
-    struct tl_arena arena = {0};
+    char text[TL_DEMANGLED_SIZE];
     // A clone that is named as it is shown, "f(int) [clone .isra.0]", is meant as a whole.
-    char *plain =
-        tl_arena_string(&arena, name, strstr(wanted->pattern, "[clone") ? strlen(name) : base);
-    bool equal = plain && (compare_demangled(wanted, tl_demangle(&arena, plain, false)) ||
-                           (strchr(wanted->pattern, '(') &&
-                            compare_demangled(wanted, tl_demangle(&arena, plain, true))));
-    tl_arena_deinit(&arena);
-    return equal;
+    size_t size = strstr(wanted->pattern, "[clone") ? strlen(name) : base;
+    return (tl_demangle_into(text, name, size, false) && compare_demangled(wanted, text)) ||
+           (strchr(wanted->pattern, '(') && tl_demangle_into(text, name, size, true) &&
+            compare_demangled(wanted, text));
 }
 
 static bool version_fits(const struct tl_symbol *symbol, const struct tl_probe_spec *spec)
@@ -244,16 +241,9 @@ static void choose_version(const struct tl_symbols *symbols, const struct tl_pro
 
 static bool demangled_glob(const char *pattern, const char *name, size_t base)
 {
-    struct tl_arena arena = {0};
-    char *plain = tl_arena_string(&arena, name, base);
-    char *full = plain ? tl_demangle(&arena, plain, true) : NULL;
-    bool match = full && tl_glob(pattern, full);
-    if (full && !match) {
-        char *bare = tl_demangle(&arena, plain, false);
-        match = bare && tl_glob(pattern, bare);
-    }
-    tl_arena_deinit(&arena);
-    return match;
+    char text[TL_DEMANGLED_SIZE];
+    return (tl_demangle_into(text, name, base, true) && tl_glob(pattern, text)) ||
+           (tl_demangle_into(text, name, base, false) && tl_glob(pattern, text));
 }
 
 static bool symbol_glob(const char *pattern, const char *name, size_t base)

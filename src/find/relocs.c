@@ -106,8 +106,10 @@ int tl_relocs_each(const struct tl_image *image,
     if (image->machine != EM_X86_64)
         return tl_diag_set(diag, TL_E_UNSUPPORTED, "%s: machine %u is not supported", image->path,
                            image->machine);
-    if (!tl_versions_read(image, &reader.names))
+    if (!tl_versions_read(image, &reader.names)) {
+        tl_versions_deinit(&reader.names);
         return tl_diag_set(diag, TL_E_NOMEM, "%s: no memory", image->path);
+    }
     reader_init(&reader);
     struct tl_view tables[2] = {
         dynamic->rela ? cut(tl_image_view_at(image, dynamic->rela), dynamic->rela_size)

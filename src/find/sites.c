@@ -69,14 +69,13 @@ static void note_add(struct tl_site *site, const char *format, ...)
 // As people read it: demangled; with its version if that is not the default.
 static char *symbol_text(const struct tl_symbol *symbol)
 {
-    struct tl_arena arena = {0};
-    char *text = NULL;
-    const char *name = tl_demangle(&arena, symbol->name, true);
+    char demangled[TL_DEMANGLED_SIZE], *text = NULL;
+    const char *name = symbol->name;
+    if (tl_demangle_into(demangled, name, strlen(name), true))
+        name = demangled;
     bool hidden = symbol->version && !symbol->version_default;
-    if (asprintf(&text, "%s%s%s", name ? name : symbol->name, hidden ? "@" : "",
-                 hidden ? symbol->version : "") < 0)
-        text = NULL;
-    tl_arena_deinit(&arena);
+    if (asprintf(&text, "%s%s%s", name, hidden ? "@" : "", hidden ? symbol->version : "") < 0)
+        return NULL;
     return text;
 }
 

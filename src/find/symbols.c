@@ -380,7 +380,8 @@ int tl_symbols_of(const struct tl_image *image, struct tl_symbols **out, struct 
     collect(&collector);
     bool done = !collector.no_memory && !collector.too_many;
     if (done) {
-        qsort(collector.entry, collector.count, sizeof *collector.entry, compare_entries);
+        if (collector.count > 1)
+            qsort(collector.entry, collector.count, sizeof *collector.entry, compare_entries);
         merge(&collector);
         drop_labels(&collector);
         done = !collector.no_memory && finish(&collector);

@@ -43,6 +43,7 @@ bool tl_symbols_imports(const struct tl_symbols *symbols, const char *name);
 struct tl_versions {
     const char **name; // NULL: none known
     size_t count;
+    bool failed; // no memory
 };
 bool tl_versions_read(const struct tl_image *image, struct tl_versions *out); // false: no memory
 void tl_versions_deinit(struct tl_versions *versions);
@@ -55,9 +56,13 @@ const char *tl_versions_name(const struct tl_versions *versions, uint16_t raw);
 size_t tl_name_base(const char *name, bool *cold);
 // --- demangle.c ---
 
+#define TL_DEMANGLED_SIZE 8192u // bytes of text with its end
+
 bool tl_name_mangled(const char *name);
-// The name as C++ or Rust wrote it, in arena; without parameters unless params. NULL: not mangled,
-// or its text is longer than a limit.
+// The first size bytes of name as C++ or Rust wrote them; without parameters unless params. false:
+// they are not mangled, or their text is longer than the limit.
+bool tl_demangle_into(char out[TL_DEMANGLED_SIZE], const char *name, size_t size, bool params);
+// The same of a whole name, in arena, or NULL.
 char *tl_demangle(struct tl_arena *arena, const char *name, bool params);
 
 #endif

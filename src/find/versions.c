@@ -26,6 +26,22 @@ static struct source source_of(const struct tl_image *image, uint32_t type, tl_a
     return source;
 }
 
+static void set_name(struct tl_versions *out, unsigned index, const char *name)
+{
+    size_t capacity = out->count;
+    index &= VERSION_COUNT_MAX - 1;
+    if (index >= out->count) {
+        if (!tl_array_grow(&out->name, &capacity, index + 1, sizeof *out->name)) {
+            out->failed = true;
+            return;
+        }
+        for (size_t i = out->count; i < capacity; i++)
+            out->name[i] = NULL;
+        out->count = capacity;
+    }
+    out->name[index] = name;
+}
+
 static void read_defined(const struct source *source, struct tl_versions *out)
 {
     uint64_t at = 0;
@@ -34,10 +50,9 @@ static void read_defined(const struct source *source, struct tl_versions *out)
     for (unsigned i = 0; i < VERSION_COUNT_MAX; i++) {
         if (!tl_view_read(source->records, at, &def, sizeof def))
             return;
-        unsigned index = def.vd_ndx & (VERSION_COUNT_MAX - 1);
         if (!(def.vd_flags & VER_FLG_BASE) &&
             tl_view_read(source->records, at + def.vd_aux, &aux, sizeof aux))
-            out->name[index] = tl_view_string(source->strings, aux.vda_name);
+            set_name(out, def.vd_ndx, tl_view_string(source->strings, aux.vda_name));
         if (def.vd_next == 0)
             return;
         at += def.vd_next;
@@ -55,8 +70,7 @@ static void read_needed(const struct source *source, struct tl_versions *out)
         for (unsigned i = 0; i < need.vn_cnt && steps++ < VERSION_COUNT_MAX; i++) {
             if (!tl_view_read(source->records, inner, &aux, sizeof aux))
                 return;
-            out->name[aux.vna_other & (VERSION_COUNT_MAX - 1)] =
-                tl_view_string(source->strings, aux.vna_name);
+            set_name(out, aux.vna_other, tl_view_string(source->strings, aux.vna_name));
             if (aux.vna_next == 0)
                 break;
             inner += aux.vna_next;
@@ -72,15 +86,9 @@ bool tl_versions_read(const struct tl_image *image, struct tl_versions *out)
     struct source defined = source_of(image, SHT_GNU_verdef, image->dynamic.verdef);
     struct source needed = source_of(image, SHT_GNU_verneed, image->dynamic.verneed);
     *out = (struct tl_versions){0};
-    if (!defined.records.size && !needed.records.size)
-        return true;
-    out->name = calloc(VERSION_COUNT_MAX, sizeof *out->name);
-    if (!out->name)
-        return false;
-    out->count = VERSION_COUNT_MAX;
     read_defined(&defined, out);
     read_needed(&needed, out);
-    return true;
+    return !out->failed;
 }
 
 void tl_versions_deinit(struct tl_versions *versions)

@@ -398,7 +398,7 @@ static void large_programs_are_fast(void **state)
     double spent = now_ms() - start;
     print_message("100,000 names: an index, 2 look-ups and 50 optional names took %.0f ms\n",
                   spent);
-    assert_true(spent < 5000); // generous: sanitizers and busy machines
+    assert_true(spent < 20000); // generous: sanitizers and busy machines
     tl_modules_destroy(modules);
 }
 
