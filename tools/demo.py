@@ -29,9 +29,16 @@ ATTACH_TIMEOUT_S = 20
 RUN_TIMEOUT_S = 60
 STATUS_USAGE = 2
 
-# name, pipeline depth, requests bare or by jump, requests under the kernel's probes, rounds of each
-LOADS = [("redis-benchmark -P 32", 32, 200000, 6000, 9, 3),
-         ("redis-benchmark, plain", 1, 25000, 5000, 5, 3)]
+LOADS = [("redis-benchmark -P 32", 32), ("redis-benchmark, plain", 1)]
+METHODS = {"jump": "trapless", "kernel": "kernel uprobes"}
+
+# The plan of time. A slower or busier machine gets fewer rounds, not a longer demo.
+RUN_S = 0.22  # of one test of one benchmark
+ROUNDS = {"jump": 9, "kernel": 3}
+ROUNDS_MIN = 3
+BUDGET_S = 95  # no new round begins after that
+BUSY_LOAD = 2.5  # a CPU; the demo's own is below 1.5
+REQUESTS = range(500, 400000)
 
 
 class Failure(Exception):
@@ -193,10 +200,11 @@ class Demo:
     def __init__(self, trapless, rounds):
         self.trapless = trapless
         self.rounds = rounds
-        self.table = []  # (load, label, {test: (rate, ratio)})
-        self.hits = {}  # of the last run with each number of functions
+        self.table = []  # (load, label, {test: (rate, ratio, rounds)})
+        self.hits = {}  # of the last run with all functions
         self.attach_ms, self.stopped_ms, self.detach_ms = [], [], []
-        self.exact = []  # (hits of call, redis's own count)
+        self.exact = []  # (method, hits of call, redis's own count)
+        self.pairs, self.bare = {}, {}
         self.kernel_reason = None
 
     def kernel_possible(self, server):
@@ -224,60 +232,78 @@ class Demo:
         if summary["dropped"]:
             raise Failure(f"{summary['dropped']} hits were dropped")
         if method == "jump":
-            self.hits = by_name
+            if len(functions) == len(FUNCTIONS):
+                self.hits = by_name
             self.attach_ms.append(summary["attach_ms"])
             self.stopped_ms.append(summary["stopped_ms"])
             self.detach_ms.append(summary["detach_ms"])
         return rates
 
-    def measure(self, server, load, number, method):
-        name, pipeline, requests, kernel_requests, rounds, kernel_rounds = load
-        rounds = self.rounds or (rounds if method == "jump" else kernel_rounds)
-        with_probes = {test: [] for test in TESTS}
-        bare_rates = {test: [] for test in TESTS}
-        for i in range(rounds):
-            note(f"{name}: {number} functions, {method}, round {i + 1} of {rounds}")
-            bare = benchmark(server, pipeline, requests)
-            probed = self.probed(server, FUNCTIONS[:number], method, pipeline,
-                                 requests if method == "jump" else kernel_requests)
-            for test in TESTS:
-                bare_rates[test].append(bare[test])
-                with_probes[test].append((probed[test], probed[test] / bare[test]))
-        row = {test: (statistics.median(rate for rate, _ in with_probes[test]),
-                      statistics.median(ratio for _, ratio in with_probes[test]))
-               for test in TESTS}
-        return row, bare_rates
+    def calibrate(self, server, pipeline, method):
+        """How many requests take about RUN_S, bare and by jump, or under the kernel's 8 probes."""
+        rate, requests = 1e4, 2000 if method == "kernel" else 20000
+        for _ in range(2):  # the first one warms up
+            if method == "kernel":
+                rates = self.probed(server, FUNCTIONS, method, pipeline, requests)
+            else:
+                rates = benchmark(server, pipeline, requests)
+            rate = statistics.mean(rates.values())
+            requests = int(min(max(rate * RUN_S, REQUESTS.start), REQUESTS.stop))
+        return requests
+
+    def pair(self, server, cell, requests):
+        """One bare and one probed run, one right after the other."""
+        (_, pipeline), method, number = cell
+        bare = benchmark(server, pipeline, requests["jump"])
+        probed = self.probed(server, FUNCTIONS[:number], method, pipeline, requests[method])
+        for test in TESTS:
+            self.bare[cell[0]][test].append(bare[test])
+            self.pairs[cell][test].append((probed[test], probed[test] / bare[test]))
 
     def run(self, server):
-        methods = [("jump", "trapless")]
-        if self.kernel_possible(server):
-            methods.append(("kernel", "kernel uprobes"))
-        for load in LOADS:
-            rows = []
-            bare = {test: [] for test in TESTS}
-            note(f"{load[0]}: warming up")
-            benchmark(server, load[1], load[2])
-            for method, label in methods:
-                for number in SETS:
-                    row, bare_rates = self.measure(server, load, number, method)
-                    rows.append((load[0], f"{number} functions, {label}", row))
-                    for test in TESTS:
-                        bare[test] += bare_rates[test]
-            self.table.append((load[0], "no probes",
-                               {test: (statistics.median(bare[test]), 1.0) for test in TESTS}))
-            self.table += rows
+        started = time.monotonic()
+        methods = ["jump"] + ["kernel"] * self.kernel_possible(server)
+        cells = [(load, method, number) for load in LOADS for method in methods for number in SETS]
+        self.pairs = {cell: {test: [] for test in TESTS} for cell in cells}
+        self.bare = {load: {test: [] for test in TESTS} for load in LOADS}
+        note("warming up")
+        requests = {load: {method: self.calibrate(server, load[1], method) for method in methods}
+                    for load in LOADS}
+        for i in range(self.rounds or ROUNDS["jump"]):
+            if i >= ROUNDS_MIN and time.monotonic() - started > BUDGET_S:
+                break
+            for cell in cells:
+                load, method, number = cell
+                if i < ROUNDS[method]:
+                    note(f"round {i + 1}: {load[0]}, {number} functions, {METHODS[method]}")
+                    self.pair(server, cell, requests[load])
         note("")
+        if os.getloadavg()[0] > BUSY_LOAD * os.cpu_count():
+            print(f"other work keeps this machine busy (load {os.getloadavg()[0]:.0f}): "
+                  "the figures scatter\n")
+        for load in LOADS:
+            self.table.append((load[0], "no probes",
+                               {test: (statistics.median(self.bare[load][test]), 1.0, 0)
+                                for test in TESTS}))
+            self.table += [(load[0], f"{cell[2]} functions, {METHODS[cell[1]]}", self.row(cell))
+                           for cell in cells if cell[0] == load]
+
+    def row(self, cell):
+        return {test: (statistics.median(rate for rate, _ in pairs),
+                       statistics.median(ratio for _, ratio in pairs), len(pairs))
+                for test, pairs in self.pairs[cell].items()}
 
     def show(self, server):
-        print(f"redis-server, {os.cpu_count()} CPUs; requests a second, share of the same round's bare run\n")
-        print(f"{'':34}" + "".join(f"{test:>14}{'':9}" for test in TESTS).rstrip())
+        print(f"redis-server, {os.cpu_count()} CPUs; requests a second, and the share of the bare run "
+              "just before (medians)\n")
+        print(f"{'':34}" + "".join(f"{test:>14}{'':9}" for test in TESTS) + " rounds")
         last = None
         for load, label, row in self.table:
             if load != last:
                 print(load)
                 last = load
             print(f"  {label:32}" + "".join(f"{row[test][0]:14,.0f}{row[test][1]:8.1%} "
-                                            for test in TESTS).rstrip())
+                                            for test in TESTS) + f"{row['SET'][2] or '':>7}".rstrip())
         if self.kernel_reason:
             print(f"\nno kernel uprobes here: {self.kernel_reason}")
         print("\nhits of the last run with 8 functions")
@@ -302,7 +328,7 @@ class Demo:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trapless", default="build/trapless")
-    parser.add_argument("--rounds", type=int, default=0, help="of each measurement (0: as planned)")
+    parser.add_argument("--rounds", type=int, default=0, help="at most (0: as planned)")
     arguments = parser.parse_args()
     for program in ("redis-server", "redis-benchmark", arguments.trapless):
         if not shutil.which(program):
