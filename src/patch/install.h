@@ -78,7 +78,7 @@ struct tl_install {
     size_t plan_count;
     struct tl_range *mapped; // pools and log, as mapped by commit
     size_t mapped_count;
-    bool committed, detached;
+    bool prepared, committed, detached;
     struct tl_install_times times;
     uint64_t borrowed_since_ns, stopped_since_ns;
 };

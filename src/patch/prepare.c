@@ -177,25 +177,28 @@ static int control_fill(struct tl_install *install, struct tl_diag *diag)
     return error;
 }
 
+static void regions_unmap(struct tl_install *install)
+{
+    const struct tl_code_header *header = &install->header;
+    (void)tl_region_unmap(install->target, header->data_addr, header->data_size, NULL);
+    (void)tl_region_unmap(install->target, install->code_addr, header->size, NULL);
+    (void)tl_region_unmap(install->target, header->control_addr, header->control_size, NULL);
+    install->prepared = false;
+}
+
 static int regions_map(struct tl_install *install, struct tl_diag *diag)
 {
-    struct tl_target *target = install->target;
-    const struct tl_code_header *header = &install->header;
     int error = control_map(install, diag);
     if (error)
         return error;
     error = code_map(install, diag);
-    if (!error) {
+    if (!error)
         error = data_map(install, diag);
-        if (!error)
-            error = control_fill(install, diag);
-        if (error) {
-            (void)tl_region_unmap(target, header->data_addr, header->data_size, NULL);
-            (void)tl_region_unmap(target, install->code_addr, header->size, NULL);
-        }
-    }
-    if (error)
-        (void)tl_region_unmap(target, header->control_addr, header->control_size, NULL);
+    if (!error)
+        error = control_fill(install, diag);
+    install->prepared = true;
+    if (error) // unmapping what is not mapped does no harm: the place was chosen free
+        regions_unmap(install);
     return error;
 }
 
@@ -235,10 +238,13 @@ static int prepare_held(struct tl_install *install, struct tl_diag *diag)
     error = layout_place(install, diag);
     if (!error)
         error = regions_map(install, diag);
-    if (!error)
-        error = tl_faults_ask(install, diag);
+    if (error)
+        return error;
+    error = tl_faults_ask(install, diag);
     if (!error)
         error = used_read(install, diag);
+    if (error)
+        regions_unmap(install);
     return error;
 }
 
@@ -293,10 +299,24 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
     return 0;
 }
 
+// Prepared and never committed: no site leads here, so all of it can go.
+static int abandon_run(void *opaque)
+{
+    struct tl_install *install = opaque;
+    bool held = tl_target_thread_count(install->target) != 0;
+    if (tl_patch_hold(install->target, false, NULL) == 0)
+        regions_unmap(install);
+    if (!held)
+        tl_target_resume(install->target);
+    return 0;
+}
+
 void tl_install_destroy(struct tl_install *install)
 {
     if (!install)
         return;
+    if (install->prepared && !install->committed && tl_target_alive(install->target))
+        (void)tl_target_run(install->target, abandon_run, install, NULL);
     if (install->data)
         munmap((void *)(uintptr_t)install->data, install->header.data_size);
     free(install->used);
