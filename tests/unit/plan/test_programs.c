@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define PROGRAMS 24
+#define PROGRAMS 8 // times TL_ROUNDS
 #define STEPS_MAX 200000
 #define RUNS 2
 #define RUN_TIMEOUT_US 20000000
@@ -393,7 +393,9 @@ static void programs_try(const char *what, unsigned percent, size_t mapping_limi
     memset(tally, 0, sizeof tally);
     memset(tally_refused, 0, sizeof tally_refused);
     tally_loops = 0;
-    for (unsigned i = 0; i < PROGRAMS; i++) {
+    const char *rounds = getenv("TL_ROUNDS");
+    unsigned programs = PROGRAMS * (rounds ? (unsigned)strtoul(rounds, NULL, 0) : 1);
+    for (unsigned i = 0; i < programs; i++) {
         program_random(&program, &m);
         program_try(percent, mapping_limit);
     }
