@@ -717,6 +717,49 @@ static void ignored_signals_break_no_call(void **state)
     assert_int_equal(victim_end(&victim), 0);
 }
 
+static tl_addr pc_of(struct tl_target *target, pid_t tid)
+{
+    for (size_t i = 0; i < tl_target_thread_count(target); i++) {
+        struct tl_thread_view view;
+        if (tl_target_thread_view(target, i, &view) == 0 && view.tid == tid)
+            return view.pc;
+    }
+    return 0;
+}
+
+// The kernel aborts a sequence that was preempted, if it finds the pc in it. A thread that was
+// borrowed for a call has its pc elsewhere meanwhile, so borrowing must abort.
+static void a_restartable_sequence_is_aborted(void **state)
+{
+    (void)state;
+    enum { HOLDS = 40, SEQUENCE_SIZE = 16 };
+    struct victim victim;
+    struct tl_diag diag = {""};
+    int inside = 0;
+    victim_start(&victim, "sequence", NULL);
+    for (int i = 0; i < HOLDS; i++) {
+        struct tl_target *target;
+        int64_t result = 0;
+        const uint64_t args[6] = {0};
+        usleep(3000);
+        assert_int_equal(tl_target_open(victim.pid, NULL, &target, &diag), 0);
+        // All are stopped first: of those the main thread, which spins, is borrowed.
+        if (tl_target_stop(target, &diag) == 0) {
+            tl_addr before = pc_of(target, victim.pid);
+            assert_int_equal(tl_target_borrow(target, &diag), 0);
+            assert_int_equal(tl_target_syscall(target, SYS_gettid, args, &result, &diag), 0);
+            if (result == victim.pid && before - victim.one < SEQUENCE_SIZE) {
+                assert_true(pc_of(target, victim.pid) == victim.window);
+                inside++;
+            }
+        }
+        tl_target_close(target);
+    }
+    print_message("%d of %d holds inside the sequence\n", inside, HOLDS);
+    assert_true(inside > HOLDS / 4);
+    assert_int_equal(victim_end(&victim), 0);
+}
+
 static void a_program_with_dispatched_calls_is_refused(void **state)
 {
     (void)state;
@@ -788,6 +831,7 @@ int main(void)
         cmocka_unit_test(a_program_that_executes_meanwhile),
         cmocka_unit_test(an_exec_takes_the_probes_away),
         cmocka_unit_test(ignored_signals_break_no_call),
+        cmocka_unit_test(a_restartable_sequence_is_aborted),
         cmocka_unit_test(a_program_with_dispatched_calls_is_refused),
         cmocka_unit_test(a_launched_program),
     };

@@ -477,6 +477,7 @@ int main(int argc, char **argv)
         {"dispatch", NULL, dispatched},
         {"calls", NULL, victim_calls},
         {"filter", victim_filter, NULL},
+        {"sequence", NULL, victim_sequence},
     };
     if (argc < 2)
         return 2;

@@ -10,5 +10,6 @@ void victim_check(void); // calls the probed functions once, checks results
 
 int victim_calls(void);
 int victim_filter(int killing);
+int victim_sequence(void); // ends with status 77 where libc registers no rseq area
 
 #endif

@@ -340,3 +340,82 @@ int victim_filter(int killing)
             _exit(0);
     }
 }
+
+// ---- restartable sequences
+// --------------------------------------------------------------------------------
+
+#ifdef __GLIBC__
+#if __has_include(<sys/rseq.h>) // glibc 2.35
+#define HAVE_RSEQ_AREA
+#include <sys/rseq.h>
+#endif
+#endif
+
+#ifdef HAVE_RSEQ_AREA
+
+#define SEQUENCE_SPINS 3000000UL // some milliseconds, so that most holds fall into it
+
+extern const char victim_sequence_start[], victim_sequence_abort[];
+
+static volatile int sequence_stop;
+
+static void *sequence_stopper(void *opaque)
+{
+    (void)opaque;
+    victim_wait();
+    sequence_stop = 1;
+    return NULL;
+}
+
+// Spins inside a restartable sequence. Each preemption, each signal and each hold must lead to its
+// abort handler. Its ready line gives the addresses of both.
+int victim_sequence(void)
+{
+    pthread_t stopper;
+    unsigned long aborts = 0;
+    struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    if (__rseq_size == 0)
+        exit(77);
+    pthread_create(&stopper, NULL, sequence_stopper, NULL);
+    printf("ready %p %p\n", (const void *)victim_sequence_start,
+           (const void *)victim_sequence_abort);
+    fflush(stdout);
+    while (!sequence_stop) {
+        __asm__ goto volatile(".pushsection __rseq_cs, \"aw\"\n"
+                              ".balign 32\n"
+                              "3: .long 0, 0\n"
+                              "   .quad 1f, 2f - 1f, 4f\n"
+                              ".popsection\n"
+                              "   lea 3b(%%rip), %%rax\n"
+                              "   mov %%rax, %[cs]\n"
+                              ".globl victim_sequence_start\n"
+                              "victim_sequence_start:\n"
+                              "1: mov %[spins], %%rcx\n"
+                              "5: pause\n"
+                              "   dec %%rcx\n"
+                              "   jnz 5b\n"
+                              "2:\n"
+                              ".pushsection __rseq_failure, \"ax\"\n"
+                              "   .byte 0x0f, 0xb9, 0x3d\n"
+                              "   .long 0x53053053\n"
+                              ".globl victim_sequence_abort\n"
+                              "victim_sequence_abort:\n"
+                              "4: jmp %l[aborted]\n"
+                              ".popsection\n"
+                              :
+                              : [cs] "m"(area->rseq_cs), [spins] "r"(SEQUENCE_SPINS)
+                              : "rax", "rcx", "memory", "cc"
+                              : aborted);
+        continue;
+    aborted:
+        aborts++;
+    }
+    pthread_join(stopper, NULL);
+    return aborts == 0;
+}
+#else
+int victim_sequence(void)
+{
+    exit(77);
+}
+#endif
