@@ -16,9 +16,24 @@ extern const uint64_t tl_agent_code_addr __attribute__((visibility("hidden")));
 void tl_agent_fault(uint64_t sig, struct tl_signal_info *info, struct tl_signal_context *context,
                     struct tl_signal_frame *frame);
 
+static const struct tl_code_header *code_header(void)
+{
+    return (const struct tl_code_header *)(uintptr_t)tl_agent_code_addr;
+}
+
+// The kernel made this frame: a handler that the program calls returns elsewhere. Below this word,
+// which a return address always is, nothing has been looked at yet.
+static bool frame_is_kernels(const struct tl_signal_frame *frame)
+{
+    bool found = false;
+    for (size_t i = 0; i < TL_RESTORERS_MAX; i++)
+        found |= frame->restorer == code_header()->restorer[i];
+    return found && frame->restorer != 0;
+}
+
 static const struct tl_fault_row *row_find(uint64_t pc)
 {
-    const struct tl_code_header *header = (const struct tl_code_header *)(uintptr_t)tl_agent_code_addr;
+    const struct tl_code_header *header = code_header();
     // The rows were complete before any site led to a detour, and never change.
     const struct tl_fault_row *row = (const struct tl_fault_row *)(uintptr_t)header->fault_addr;
     uint32_t low = 0, high = header->fault_count;
@@ -42,7 +57,7 @@ __attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *i
     if (sig != TL_SIGNAL_ILL && sig != TL_SIGNAL_BUS && sig != TL_SIGNAL_FPE &&
         sig != TL_SIGNAL_SEGV)
         return;
-    if (context != &frame->context || info != &frame->info)
+    if (context != &frame->context || info != &frame->info || !frame_is_kernels(frame))
         return;
     // Without SA_SIGINFO the kernel passes both pointers too, but leaves the info as it was.
     bool informed = (uint32_t)info->number == sig;

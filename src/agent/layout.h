@@ -54,6 +54,8 @@ struct tl_data_header {
     uint64_t size; // whole memfd, bytes
 };
 
+#define TL_RESTORERS_MAX 4 // one a fault signal
+
 // At offset 0 of the code region. Written by the controller; only a hint to later controllers, who
 // check every field.
 struct tl_code_header {
@@ -75,6 +77,7 @@ struct tl_code_header {
     int32_t controller_pid;
     uint32_t fault_count;
     uint64_t fault_addr;  // struct tl_fault_row[], sorted by pc: read by the agent, in a forked child too
+    uint64_t restorer[TL_RESTORERS_MAX]; // where the target's fault handlers return to; 0: none
 };
 
 // An instruction of a detour that can fault, and what a handler is to see instead.

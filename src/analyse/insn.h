@@ -43,6 +43,7 @@ enum {
     TL_INSN_LANDING = 1 << 5,     // endbr64 / bti: must keep its place
     TL_INSN_NOP = 1 << 6,         // does nothing
     TL_INSN_SHORT_ONLY = 1 << 7,  // branch without a long form (loop, jrcxz)
+    TL_INSN_FAULT_STACK = 1 << 8, // MAY_FAULT only for the stack that it uses without naming it
 };
 
 // Register sets: bit n is general register n in the ISA's own numbering (x86-64: rax=0, rcx, rdx,

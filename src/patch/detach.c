@@ -92,7 +92,7 @@ static void dependents_close(struct verify_job *job)
     }
 }
 
-static bool faulting_mark(struct verify_job *job, bool all)
+static bool faulting_mark(struct verify_job *job, size_t all)
 {
     const struct tl_install *install = job->install;
     bool any = false;
@@ -168,8 +168,9 @@ int tl_install_verify(struct tl_install *install, struct tl_install_result *resu
     return error;
 }
 
-int tl_install_close_faulting(struct tl_install *install, bool all,
-                              struct tl_install_result *results, struct tl_diag *diag)
+// mark chooses; false: none.
+static int marked_close(struct tl_install *install, bool (*mark)(struct verify_job *, size_t),
+                        size_t which, struct tl_install_result *results, struct tl_diag *diag)
 {
     struct verify_job job = {install, results, diag, NULL, TL_REFUSE_FAULT_DISPLACED};
     if (!install->committed || install->detached)
@@ -178,12 +179,31 @@ int tl_install_close_faulting(struct tl_install *install, bool all,
     if (!job.foreign)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
     int error = 0;
-    if (faulting_mark(&job, all)) {
+    if (mark(&job, which)) {
         dependents_close(&job);
         error = tl_target_run(install->target, foreign_put_back, &job, diag);
     }
     free(job.foreign);
     return error;
+}
+
+int tl_install_close_faulting(struct tl_install *install, bool all,
+                              struct tl_install_result *results, struct tl_diag *diag)
+{
+    return marked_close(install, faulting_mark, all, results, diag);
+}
+
+static bool site_mark(struct verify_job *job, size_t index)
+{
+    job->foreign[index] = true;
+    job->results[index].refusal = TL_REFUSE_FAULT_DISPLACED;
+    return true;
+}
+
+int tl_install_close_site(struct tl_install *install, size_t index,
+                          struct tl_install_result *results, struct tl_diag *diag)
+{
+    return marked_close(install, site_mark, index, results, diag);
 }
 
 // ---- detach

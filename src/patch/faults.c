@@ -11,6 +11,7 @@
 
 static const int fault_signal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 _Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_FAULT_HANDLERS_MAX, "one handler a signal");
+_Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_RESTORERS_MAX, "one restorer a signal");
 
 #define SIGSET_SIZE 8 // bytes of the kernel's sigset_t
 #define HANDLER_MIN 2 // SIG_DFL is 0, SIG_IGN is 1
@@ -36,22 +37,18 @@ uint64_t tl_faults_caught(pid_t pid)
     return status.sig_caught & mask;
 }
 
-static int handler_ask(struct tl_install *install, int sig, tl_addr *out, struct tl_diag *diag)
+static int action_ask(struct tl_install *install, int sig, struct kernel_action *out,
+                      struct tl_diag *diag)
 {
     struct tl_target *target = install->target;
     tl_addr scratch = install->header.control_addr + TL_SCRATCH_OFF;
     const uint64_t args[6] = {(uint64_t)sig, 0, scratch, SIGSET_SIZE};
-    struct kernel_action action = {0};
     int64_t result = 0;
     int error = tl_target_syscall(target, SYS_rt_sigaction, args, &result, diag);
     if (!error && result < 0)
         error = tl_diag_set(diag, TL_E_SYSTEM, "pid %d: rt_sigaction in the target failed: %s",
                             (int)tl_target_pid(target), strerror((int)-result));
-    if (!error)
-        error = tl_target_read(target, scratch, &action, sizeof action, diag);
-    if (!error)
-        *out = action.handler;
-    return error;
+    return error ? error : tl_target_read(target, scratch, out, sizeof *out, diag);
 }
 
 int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
@@ -61,15 +58,16 @@ int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
     install->caught = tl_faults_caught(tl_target_pid(install->target));
     install->handler_count = 0;
     for (size_t i = 0; !error && i < TL_ARRAY_COUNT(fault_signal); i++) {
-        tl_addr addr = 0;
+        struct kernel_action action = {0};
         if (install->caught & signal_bit(fault_signal[i]))
-            error = handler_ask(install, fault_signal[i], &addr, diag);
+            error = action_ask(install, fault_signal[i], &action, diag);
+        install->header.restorer[i] = action.restorer;
         for (size_t k = 0; k < install->handler_count; k++) {
-            if (install->handler[k] == addr)
-                addr = 0;
+            if (install->handler[k] == action.handler)
+                action.handler = 0;
         }
-        if (!error && addr >= HANDLER_MIN)
-            install->handler[install->handler_count++] = addr;
+        if (!error && action.handler >= HANDLER_MIN)
+            install->handler[install->handler_count++] = action.handler;
     }
     if (!error && install->caught)
         error = tl_target_write(install->target, install->header.control_addr + TL_SCRATCH_OFF,

@@ -30,6 +30,8 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
 #define TL_FAULT_HANDLERS_MAX 4
 size_t tl_install_fault_handlers(const struct tl_install *install,
                                  tl_addr out[TL_FAULT_HANDLERS_MAX]);
+// Which of these signals the process catches now (bit n - 1: signal n). 0 when it is gone.
+uint64_t tl_faults_caught(pid_t pid);
 // Whether the target catches a fault signal now that it did not when it was last asked (here, or by
 // prepare). Reads /proc only.
 bool tl_install_faults_changed(struct tl_install *install);
@@ -57,6 +59,10 @@ int tl_install_verify(struct tl_install *install, struct tl_install_result *resu
 int tl_install_close_faulting(struct tl_install *install, bool all,
                               struct tl_install_result *results, struct tl_diag *diag);
 
+// The same for one site.
+int tl_install_close_site(struct tl_install *install, size_t index,
+                          struct tl_install_result *results, struct tl_diag *diag);
+
 // Stops, writes the file's bytes, gives equal pages back, marks the region idle, lets go.
 int tl_install_detach(struct tl_install *install, struct tl_diag *diag);
 
@@ -68,6 +74,7 @@ struct tl_install_times {
     size_t pages_private; // pages of ours in the target
 };
 void tl_install_times(const struct tl_install *install, struct tl_install_times *out);
+// Before the target is closed. What was prepared and never committed is unmapped again.
 void tl_install_destroy(struct tl_install *install);
 
 // `trapless detach -p PID`: finishes what an earlier controller left. Returns the number of sites put

@@ -50,6 +50,16 @@ static void insn_add(const struct tl_spot *spot, struct tl_layout *layout)
     layout->window_size = (uint8_t)(layout->window_size + insn->size);
 }
 
+// A fault leads to a handler that may go on anywhere, having changed nothing: no register is dead on
+// that way. But a stack that overflows is made larger, and the instruction run again, or it is the
+// end; and a module's own data is there.
+static tl_regset dead_before(const struct tl_site_facts *facts)
+{
+    const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
+    uint16_t flags = facts->insn[0].flags;
+    return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : facts->dead;
+}
+
 static void layout_begin(const struct tl_planner *planner, const struct tl_spot *spot,
                          struct tl_layout *layout, enum tl_way way)
 {
@@ -62,7 +72,7 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->in = planner->options->emit;
     layout->in.action = spot->action;
     layout->in.counter_off = spot->counter_off;
-    layout->in.dead = spot->facts->dead;
+    layout->in.dead = dead_before(spot->facts);
     layout->in.insn = layout->insn;
     layout->in.insn_count = 0;
     layout->in.call_retarget = false;

@@ -109,12 +109,16 @@ int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
     if (error)
         return error;
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .alone = true};
+    // A process that handles faults: each handler is taken to get its probe.
+    if (session->options.pid && tl_faults_caught(session->options.pid))
+        plan.faults = TL_FAULT_LONE;
     // Addresses in the middle of the usable space stand in for the target's; only sizes depend on them.
     plan.emit = (struct tl_emit_in){.action = TL_ACTION_COUNT,
                                     .thread_pointer = TL_TP_FS_WORD,
                                     .table_addr = TL_SPACE_ADDR_MAX / 2,
                                     .control_addr = TL_SPACE_ADDR_MAX / 2 + TL_PAGE_SIZE,
-                                    .slow_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
+                                    .slow_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE,
+                                    .call_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
     for (size_t i = 0; !error && i < session->sites.count; i += EXPLAIN_BATCH) {
         size_t count = session->sites.count - i;
         if (count > EXPLAIN_BATCH)

@@ -28,6 +28,16 @@ struct tl_session_site {
     uint64_t hits, dropped;
 };
 
+// Probes of handlers that came after the attach, in an install of their own.
+#define TL_SESSION_GUARDS_MAX 4
+#define TL_GUARD_NO_USER UINT32_MAX
+struct tl_session_guard {
+    struct tl_install *install;
+    size_t count;
+    struct tl_install_result results[TL_FAULT_HANDLERS_MAX];
+    uint32_t user[TL_FAULT_HANDLERS_MAX]; // request of a person's probe at the same address
+};
+
 struct tl_session {
     struct tl_session_options options;
     struct tl_target *target; // NULL for a file
@@ -43,6 +53,11 @@ struct tl_session {
     struct tl_plan_set *plans;
     struct tl_install *install;
     struct tl_install_result *results;
+    enum tl_fault_policy faults;
+    struct tl_session_guard guard[TL_SESSION_GUARDS_MAX];
+    size_t guard_count;
+    tl_addr guarded[TL_FAULT_HANDLERS_MAX * (TL_SESSION_GUARDS_MAX + 1)]; // handlers
+    size_t guarded_count;
     struct tl_uprobes *uprobes;
     size_t request_max;
     bool attached;
@@ -60,8 +75,22 @@ void tl_session_note(struct tl_session *session, const char *format, ...)
 // of the last call). Fills plan_modules too. (plan_input.c)
 int tl_session_requests(struct tl_session *session, size_t first, size_t count,
                         struct tl_diag *diag);
+// Fills plan_modules. (plan_input.c)
+int tl_session_modules(struct tl_session *session, struct tl_diag *diag);
 // Takes rungs, ways and refusals over from the plans. (plan_input.c)
 void tl_session_take_plans(struct tl_session *session);
+
+// Adds requests for the target's fault handlers behind those there are, or makes one of those guard
+// too; sets session->faults. (faults.c)
+int tl_session_guard(struct tl_session *session, struct tl_diag *diag);
+// Each of them has a place.
+bool tl_session_guards_planned(const struct tl_session *session);
+// Gives them up: only the first `own` requests stay, and session->faults is NONE.
+void tl_session_unguard(struct tl_session *session, size_t own);
+// Has the target got new handlers, or lost a guard? Guards them, or closes what can fault.
+int tl_session_guards_refresh(struct tl_session *session, struct tl_diag *diag);
+int tl_session_guards_detach(struct tl_session *session, struct tl_diag *diag);
+void tl_session_guards_destroy(struct tl_session *session);
 
 // Replaces each matched function by all its instructions. (expand.c)
 int tl_session_expand(struct tl_session *session, struct tl_diag *diag);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 // Bias, padding and text range of every module that is analysed by now.
-static int modules_input(struct tl_session *session, struct tl_diag *diag)
+int tl_session_modules(struct tl_session *session, struct tl_diag *diag)
 {
     size_t count = tl_modules_count(session->modules);
     free(session->plan_modules);
@@ -80,7 +80,7 @@ int tl_session_requests(struct tl_session *session, size_t first, size_t count,
             session->options.progress(session->options.opaque, "analysing", i,
                                       session->sites.count);
     }
-    return modules_input(session, diag);
+    return tl_session_modules(session, diag);
 }
 
 void tl_session_take_plans(struct tl_session *session)

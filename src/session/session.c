@@ -79,6 +79,7 @@ void tl_session_destroy(struct tl_session *session)
     if (session->attached)
         (void)tl_session_detach(session, NULL);
     tl_uprobes_destroy(session->uprobes);
+    tl_session_guards_destroy(session);
     tl_install_destroy(session->install);
     tl_plan_set_destroy(session->plans);
     tl_space_destroy(session->space);
@@ -143,6 +144,39 @@ static void progress(struct tl_session *session, const char *what, size_t done, 
         session->options.progress(session->options.opaque, what, done, total);
 }
 
+static int plan_all(struct tl_session *session, struct tl_diag *diag)
+{
+    struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = session->faults};
+    plan.emit.action = TL_ACTION_COUNT;
+    tl_install_emit_input(session->install, &plan.emit);
+    struct tl_space_options space = {.addr_min = TL_SPACE_ADDR_MIN, .addr_max = TL_SPACE_ADDR_MAX};
+    space.used_count =
+        tl_install_used_ranges(session->install, &space.used, &space.mapping_limit);
+    int error = tl_space_create(&space, &session->space, diag);
+    if (error)
+        return error;
+    return tl_plan_sites(&plan, session->space, session->plan_modules,
+                         tl_modules_count(session->modules), session->requests,
+                         session->request_count, &session->plans, diag);
+}
+
+// With every fault handler guarded, or with nothing displaced that can fault.
+static int plan_guarded(struct tl_session *session, struct tl_diag *diag)
+{
+    size_t own = session->request_count;
+    int error = tl_session_guard(session, diag);
+    if (!error)
+        error = plan_all(session, diag);
+    if (error || tl_session_guards_planned(session))
+        return error;
+    tl_session_unguard(session, own);
+    tl_plan_set_destroy(session->plans);
+    session->plans = NULL;
+    tl_space_destroy(session->space);
+    session->space = NULL;
+    return plan_all(session, diag);
+}
+
 // Plans against the live target and writes.
 static int jump_rung(struct tl_session *session, struct tl_diag *diag)
 {
@@ -153,19 +187,8 @@ static int jump_rung(struct tl_session *session, struct tl_diag *diag)
     int error = tl_install_prepare(session->target, &install, &session->install, diag);
     if (error)
         return error;
-    struct tl_plan_options plan = {.arch = &tl_arch_x86_64};
-    plan.emit.action = TL_ACTION_COUNT;
-    tl_install_emit_input(session->install, &plan.emit);
-    struct tl_space_options space = {.addr_min = TL_SPACE_ADDR_MIN, .addr_max = TL_SPACE_ADDR_MAX};
-    space.used_count =
-        tl_install_used_ranges(session->install, &space.used, &space.mapping_limit);
-    error = tl_space_create(&space, &session->space, diag);
-    if (error)
-        return error;
     progress(session, "planning", 0, session->request_count);
-    error = tl_plan_sites(&plan, session->space, session->plan_modules,
-                          tl_modules_count(session->modules), session->requests,
-                          session->request_count, &session->plans, diag);
+    error = plan_guarded(session, diag);
     if (error)
         return error;
     session->results = calloc(session->request_count, sizeof *session->results);
@@ -257,6 +280,9 @@ int tl_session_poll(struct tl_session *session, struct tl_diag *diag)
     int gone = tl_install_verify(session->install, session->results, diag);
     if (gone < 0)
         return gone;
+    int error = gone ? 0 : tl_session_guards_refresh(session, diag);
+    if (error)
+        return error;
     for (size_t i = 0; i < session->state_count; i++) {
         struct tl_session_site *state = &session->state[i];
         if (!(state->flags & TL_SESSION_PLANNED) || state->rung != TL_RUNG_JUMP || state->closed)
@@ -286,6 +312,8 @@ int tl_session_detach(struct tl_session *session, struct tl_diag *diag)
         tl_install_times(session->install, &times);
         if (times.detach_stopped_ms > session->stopped_ms)
             session->stopped_ms = times.detach_stopped_ms;
+        int guards = tl_session_guards_detach(session, error ? NULL : diag);
+        error = error ? error : guards;
     }
     if (session->target)
         tl_target_resume(session->target);

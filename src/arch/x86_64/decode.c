@@ -276,10 +276,12 @@ static bool may_fault(const ZydisDecodedInstruction *zydis, const struct row *ro
 static void set_operand_use(struct tl_insn *out, const ZydisDecodedInstruction *zydis,
                             const ZydisDecodedOperand *operands, const struct row *row)
 {
-    bool memory = false;
+    bool memory = false, named = false;
     for (unsigned i = 0; i < zydis->operand_count; i++) {
         const ZydisDecodedOperand *operand = &operands[i];
         if (operand->type == ZYDIS_OPERAND_TYPE_MEMORY) {
+            named = named || operand->visibility != ZYDIS_OPERAND_VISIBILITY_HIDDEN ||
+                    operand->mem.base != ZYDIS_REGISTER_RSP;
             out->read |= reg_bit(operand->mem.base);
             if (operand->mem.type != ZYDIS_MEMOP_TYPE_VSIB)
                 out->read |= reg_bit(operand->mem.index);
@@ -299,6 +301,8 @@ static void set_operand_use(struct tl_insn *out, const ZydisDecodedInstruction *
     }
     if (may_fault(zydis, row, memory && (row->traits & TRAIT_FETCH) == 0))
         out->flags |= TL_INSN_MAY_FAULT;
+    if ((out->flags & TL_INSN_MAY_FAULT) != 0 && row->fault == FAULT_MEMORY && !named)
+        out->flags |= TL_INSN_FAULT_STACK;
     if (is_zeroing(zydis, operands))
         out->read = 0;
 }

@@ -432,7 +432,7 @@ uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
         r.start[i] = w->size;
         out->boundary[out->boundary_count++] =
             (struct tl_boundary){.off = w->size, .insn_off = (uint8_t)(insn->addr - site)};
-        r.first = i == 0 && insn->flags & TL_INSN_MAY_FAULT;
+        r.first = i == 0; // any: a processor may not know the instruction
         part_may_fault(&r, 0);
         uint8_t refusal = insn_emit(&r, i);
         if (refusal)

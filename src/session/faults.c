@@ -1,0 +1,292 @@
+// Guards: probes of our own at the entries of the target's fault handlers, so that a displaced
+// instruction's fault is shown at its own address. Not reported, not counted.
+//
+// Handlers that are there at attach are guarded with the sites, in one plan. Later ones get an
+// install of their own beside the first, whose undo log is complete; what can't be guarded any more
+// is closed. Invariant: while a site that can fault is in the text, every handler that is known is
+// guarded.
+#include "session/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define COMMIT_TRIES_MAX 2
+
+// The request for a guard at a handler; false: it lies in no module that is known.
+static bool handler_request(struct tl_session *session, tl_addr addr, struct tl_plan_request *out)
+{
+    for (size_t i = 0; i < tl_modules_count(session->modules); i++) {
+        struct tl_module *module = tl_modules_get(session->modules, i);
+        const struct tl_segment *segment = NULL;
+        size_t segments = tl_image_segments(module->image, &segment);
+        tl_addr vaddr = addr - (tl_addr)module->bias;
+        bool inside = false;
+        for (size_t k = 0; k < segments; k++)
+            inside |= segment[k].prot & TL_PROT_EXEC && vaddr >= segment[k].vaddr &&
+                      vaddr - segment[k].vaddr < segment[k].file_size;
+        if (!inside)
+            continue;
+        if (tl_module_analyse(module, NULL))
+            return false;
+        *out = (struct tl_plan_request){.bias = module->bias,
+                                        .module = (uint32_t)i,
+                                        .counter_off = TL_BLOCK_HEADER_SIZE,
+                                        .action = TL_ACTION_CALL};
+        return !tl_analysis_site(module->analysis, tl_analysis_entry(module->analysis, vaddr),
+                                 &out->facts, NULL);
+    }
+    return false;
+}
+
+// The request for the same address among those of people's probes.
+static struct tl_plan_request *request_twin(struct tl_session *session,
+                                            const struct tl_plan_request *request)
+{
+    for (size_t i = 0; i < session->request_count; i++) {
+        struct tl_plan_request *other = &session->requests[i];
+        if (other->module == request->module && other->facts.vaddr == request->facts.vaddr)
+            return other;
+    }
+    return NULL;
+}
+
+static int request_append(struct tl_session *session, const struct tl_plan_request *request,
+                          struct tl_diag *diag)
+{
+    if (session->request_count == session->request_max) {
+        size_t max = session->request_max + TL_FAULT_HANDLERS_MAX;
+        struct tl_plan_request *grown = realloc(session->requests, max * sizeof *grown);
+        if (!grown)
+            return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", max);
+        session->requests = grown;
+        session->request_max = max;
+    }
+    session->requests[session->request_count++] = *request;
+    return 0;
+}
+
+static bool guarded(const struct tl_session *session, tl_addr handler)
+{
+    for (size_t i = 0; i < session->guarded_count; i++) {
+        if (session->guarded[i] == handler)
+            return true;
+    }
+    return false;
+}
+
+static void guarded_add(struct tl_session *session, tl_addr handler)
+{
+    if (session->guarded_count < TL_ARRAY_COUNT(session->guarded))
+        session->guarded[session->guarded_count++] = handler;
+}
+
+// ---- at attach ----------------------------------------------------------------------------------
+
+int tl_session_guard(struct tl_session *session, struct tl_diag *diag)
+{
+    tl_addr handler[TL_FAULT_HANDLERS_MAX];
+    size_t count = tl_install_fault_handlers(session->install, handler);
+    size_t own = session->request_count;
+    session->faults = count ? TL_FAULT_LONE : TL_FAULT_ANY;
+    for (size_t i = 0; i < count; i++) {
+        struct tl_plan_request request, *twin;
+        if (!handler_request(session, handler[i], &request)) {
+            tl_session_unguard(session, own);
+            break;
+        }
+        guarded_add(session, handler[i]);
+        twin = request_twin(session, &request);
+        if (twin)
+            twin->action |= twin->action == TL_ACTION_CALL ? 0 : TL_ACTION_COUNT_CALL;
+        int error = twin ? 0 : request_append(session, &request, diag);
+        if (error)
+            return error;
+    }
+    return count ? tl_session_modules(session, diag) : 0;
+}
+
+bool tl_session_guards_planned(const struct tl_session *session)
+{
+    bool planned = true;
+    for (size_t i = 0; i < session->request_count; i++) {
+        if (session->requests[i].action & TL_ACTION_CALL)
+            planned &= tl_plan_get(session->plans, i)->rung == TL_RUNG_JUMP;
+    }
+    return planned;
+}
+
+void tl_session_unguard(struct tl_session *session, size_t own)
+{
+    session->faults = TL_FAULT_NONE;
+    session->guarded_count = 0;
+    session->request_count = own;
+    for (size_t i = 0; i < own; i++)
+        session->requests[i].action = TL_ACTION_NONE;
+}
+
+// ---- later --------------------------------------------------------------------------------------
+
+// Takes a person's probe out of the text, to be put back as one that guards too.
+static int twin_take(struct tl_session *session, struct tl_plan_request *request, uint32_t *user,
+                     struct tl_diag *diag)
+{
+    struct tl_plan_request *twin = request_twin(session, request);
+    *user = TL_GUARD_NO_USER;
+    if (!twin)
+        return 0;
+    size_t index = (size_t)(twin - session->requests);
+    if (tl_plan_get(session->plans, index)->rung != TL_RUNG_JUMP ||
+        session->results[index].refusal != TL_REFUSE_NONE)
+        return 0;
+    int error = tl_install_close_site(session->install, index, session->results, diag);
+    *user = (uint32_t)index;
+    request->action = TL_ACTION_COUNT_CALL;
+    request->counter_off = twin->counter_off;
+    return error;
+}
+
+static int guard_requests(struct tl_session *session, struct tl_session_guard *guard,
+                          struct tl_plan_request *requests, struct tl_diag *diag)
+{
+    tl_addr handler[TL_FAULT_HANDLERS_MAX];
+    size_t count = tl_install_fault_handlers(guard->install, handler);
+    for (size_t i = 0; i < count; i++) {
+        struct tl_plan_request *request = &requests[guard->count];
+        bool repeats = false;
+        if (guarded(session, handler[i]))
+            continue;
+        if (!handler_request(session, handler[i], request))
+            return tl_diag_set(diag, TL_E_UNSUPPORTED, "0x%llx is in no module that is known",
+                               (unsigned long long)handler[i]);
+        for (size_t k = 0; k < guard->count; k++)
+            repeats |= requests[k].module == request->module &&
+                       requests[k].facts.vaddr == request->facts.vaddr;
+        guarded_add(session, handler[i]);
+        if (repeats)
+            continue;
+        int error = twin_take(session, request, &guard->user[guard->count], diag);
+        if (error)
+            return error;
+        guard->count++;
+    }
+    return tl_session_modules(session, diag);
+}
+
+static int guard_commit(struct tl_session *session, struct tl_session_guard *guard,
+                        const struct tl_plan_request *requests, struct tl_diag *diag)
+{
+    struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = TL_FAULT_LONE};
+    struct tl_space_options options = {.addr_min = TL_SPACE_ADDR_MIN,
+                                       .addr_max = TL_SPACE_ADDR_MAX};
+    struct tl_space *space = NULL;
+    struct tl_plan_set *plans = NULL;
+    struct tl_emit_in own = {0};
+    tl_install_emit_input(session->install, &plan.emit); // people's counters are there
+    tl_install_emit_input(guard->install, &own);
+    plan.emit.call_addr = own.call_addr;
+    options.used_count =
+        tl_install_used_ranges(guard->install, &options.used, &options.mapping_limit);
+    int error = tl_space_create(&options, &space, diag);
+    if (!error)
+        error = tl_plan_sites(&plan, space, session->plan_modules,
+                              tl_modules_count(session->modules), requests, guard->count, &plans,
+                              diag);
+    for (int i = 0; !error && i < COMMIT_TRIES_MAX; i++) {
+        error = tl_install_commit(guard->install, space, plans, guard->count, guard->results, diag);
+        if (error != TL_E_AGAIN) // some thread has no pointer of its own: known now
+            break;
+        error = i + 1 < COMMIT_TRIES_MAX ? 0 : error;
+    }
+    tl_plan_set_destroy(plans);
+    tl_space_destroy(space);
+    return error;
+}
+
+static int guards_place(struct tl_session *session, struct tl_diag *diag)
+{
+    struct tl_install_options options = {.probe_count = 1, .beside = session->install};
+    struct tl_plan_request *requests;
+    if (session->guard_count == TL_SESSION_GUARDS_MAX)
+        return tl_diag_set(diag, TL_E_LIMIT, "handlers came %u times", TL_SESSION_GUARDS_MAX);
+    requests = calloc(TL_FAULT_HANDLERS_MAX, sizeof *requests);
+    if (!requests)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    struct tl_session_guard *guard = &session->guard[session->guard_count];
+    *guard = (struct tl_session_guard){0};
+    int error = tl_install_prepare(session->target, &options, &guard->install, diag);
+    if (!error) {
+        session->guard_count++;
+        error = guard_requests(session, guard, requests, diag);
+    }
+    if (!error && guard->count)
+        error = guard_commit(session, guard, requests, diag);
+    free(requests);
+    for (size_t i = 0; !error && i < guard->count; i++) {
+        if (guard->results[i].refusal != TL_REFUSE_NONE)
+            error = tl_diag_set(diag, TL_E_UNSUPPORTED, "%s",
+                                tl_refusal_text(guard->results[i].refusal));
+        else if (guard->user[i] != TL_GUARD_NO_USER)
+            session->results[guard->user[i]].refusal = TL_REFUSE_NONE;
+    }
+    return error;
+}
+
+static int faulting_close(struct tl_session *session, const char *why, struct tl_diag *diag)
+{
+    session->faults = TL_FAULT_NONE;
+    tl_session_note(session, "a handler of faults is without a probe (%s): probes whose "
+                             "instruction can fault are closed\n", why);
+    return tl_install_close_faulting(session->install, true, session->results, diag);
+}
+
+// A guard that somebody else wrote over is none.
+static int guards_verify(struct tl_session *session, struct tl_diag *diag)
+{
+    for (size_t i = 0; i < session->guard_count; i++) {
+        struct tl_session_guard *guard = &session->guard[i];
+        bool lost = false;
+        int gone = guard->count ? tl_install_verify(guard->install, guard->results, diag) : 0;
+        if (gone)
+            return gone < 0 ? gone : 0;
+        for (size_t k = 0; k < guard->count; k++) {
+            if (guard->results[k].refusal == TL_REFUSE_NONE)
+                continue;
+            lost = true;
+            if (guard->user[k] != TL_GUARD_NO_USER)
+                session->results[guard->user[k]].refusal = guard->results[k].refusal;
+        }
+        if (lost && session->faults != TL_FAULT_NONE)
+            return faulting_close(session, tl_refusal_text(TL_REFUSE_CHANGED_BYTES), diag);
+    }
+    return 0;
+}
+
+int tl_session_guards_refresh(struct tl_session *session, struct tl_diag *diag)
+{
+    struct tl_diag why = {{0}};
+    int error = guards_verify(session, diag);
+    if (error || !tl_install_faults_changed(session->install) ||
+        session->faults == TL_FAULT_NONE)
+        return error;
+    session->faults = TL_FAULT_LONE;
+    error = tl_install_close_faulting(session->install, false, session->results, diag);
+    if (!error && guards_place(session, &why))
+        error = faulting_close(session, why.text, diag);
+    return error;
+}
+
+int tl_session_guards_detach(struct tl_session *session, struct tl_diag *diag)
+{
+    int error = 0;
+    for (size_t i = 0; i < session->guard_count; i++) {
+        int result = tl_install_detach(session->guard[i].install, diag);
+        error = error ? error : result;
+    }
+    return error;
+}
+
+void tl_session_guards_destroy(struct tl_session *session)
+{
+    for (size_t i = 0; i < session->guard_count; i++)
+        tl_install_destroy(session->guard[i].install);
+}
