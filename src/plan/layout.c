@@ -190,6 +190,7 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
         return 0;
     one_begin(planner, spot, layout, TL_WAY_CALL);
     layout->in.call_retarget = true;
+    layout->in.dead = spot->facts->dead; // the call has run, at its own address
     if (!planner->arch->emit_retarget(&layout->insn[0], layout->in.resume_addr, code))
         return 0;
     if (!bytes_free(planner, spot->addr, insn->size)) {

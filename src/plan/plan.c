@@ -528,7 +528,7 @@ static bool looper_finish(struct run *run, struct item *item)
     const struct item *owner = item->owner == NO_ITEM ? NULL : &run->item[item->owner];
     struct tl_layout *layout = item->layout;
     if (layout->retarget)
-        return tl_layout_retarget(&run->planner, layout, owner->displaced_addr);
+        return owner && tl_layout_retarget(&run->planner, layout, owner->displaced_addr);
     layout->in.divert_from = owner ? owner->addr : 0;
     layout->in.divert_to = owner ? owner->displaced_addr : 0;
     return tl_layout_emit(&run->planner, layout);
@@ -552,7 +552,7 @@ static int run_finish(struct run *run)
     }
     for (size_t i = 0; i < run->item_count && !error; i++) {
         struct item *item = &run->item[i];
-        if (item->state == ITEM_PLACED && item->looper_count)
+        if (item->state == ITEM_PLACED && item->layout && item->looper_count)
             error = plan_keep(run, item, item->layout);
     }
     return error;

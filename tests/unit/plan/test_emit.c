@@ -568,7 +568,8 @@ static void text_split(const struct tl_insn *insn, char around[300], char inside
     char text[256];
     tl_arch_x86_64.print(insn, text, sizeof text);
     char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
-    assert_non_null(close);
+    if (!close)
+        fail_msg("%s has no operand in brackets", text);
     *close = 0;
     snprintf(inside, 256, "%s", open + 1);
     *open = 0;

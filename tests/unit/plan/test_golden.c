@@ -74,10 +74,14 @@ static void case_begin(void)
 static void code_read(const char *text, unsigned padding)
 {
     uint8_t bytes[256];
-    unsigned size = 0, byte;
-    int used;
-    for (; sscanf(text, " %2x%n", &byte, &used) == 1; text += used)
+    unsigned size = 0;
+    char *end;
+    for (;; text = end) {
+        unsigned long byte = strtoul(text, &end, 16);
+        if (end == text || size == sizeof bytes)
+            break;
         bytes[size++] = (uint8_t)byte;
+    }
     program_function(&program, bytes, size, padding);
 }
 
@@ -118,7 +122,7 @@ static void probe_read(char *text)
         else if (!strcmp(word, "dead"))
             request->facts.dead = dead_read(strtok_r(NULL, " \n", &state));
         else if (!strcmp(word, "window"))
-            request->facts.window_max = (uint8_t)atoi(strtok_r(NULL, " \n", &state));
+            request->facts.window_max = (uint8_t)strtoul(strtok_r(NULL, " \n", &state), NULL, 0);
         else
             fail("unknown word", word);
     }
@@ -224,15 +228,12 @@ static void case_run(void)
 
 static void line_read(char *line, char *code)
 {
-    unsigned long long start, end;
-    char word[32];
-    unsigned padding;
     // A function is added when its padding is known: with the next line.
     if (code[0]) {
-        padding = sscanf(line, "pad %u", &padding) == 1 ? padding : 0;
-        code_read(code, padding);
+        bool padded = !strncmp(line, "pad ", 4);
+        code_read(code, padded ? (unsigned)strtoul(line + 4, NULL, 0) : 0);
         code[0] = 0;
-        if (!strncmp(line, "pad ", 4))
+        if (padded)
             return;
     }
     if (!strncmp(line, "code ", 5)) {
@@ -241,14 +242,15 @@ static void line_read(char *line, char *code)
         if (!program.insn_count)
             program_end(&program);
         probe_read(line + 6);
-    } else if (sscanf(line, "free %llx %llx", &start, &end) == 2) {
-        g.used[0] = (struct tl_range){0, TEXT + start};
-        g.used[1] = (struct tl_range){TEXT + end, 0x7ffffffff000};
+    } else if (!strncmp(line, "free ", 5)) {
+        char *end;
+        g.used[0] = (struct tl_range){0, TEXT + strtoull(line + 5, &end, 16)};
+        g.used[1] = (struct tl_range){TEXT + strtoull(end, NULL, 16), 0x7ffffffff000};
         g.used_count = 2;
-    } else if (sscanf(line, "tp %31s", word) == 1) {
-        g.options.emit.thread_pointer = !strcmp(word, "shared")   ? TL_TP_SHARED
-                                        : !strcmp(word, "fsbase") ? TL_TP_FSBASE
-                                                                  : TL_TP_FS_WORD;
+    } else if (!strncmp(line, "tp ", 3)) {
+        g.options.emit.thread_pointer = !strcmp(line + 3, "shared")   ? TL_TP_SHARED
+                                        : !strcmp(line + 3, "fsbase") ? TL_TP_FSBASE
+                                                                      : TL_TP_FS_WORD;
     } else {
         fail("unknown line", line);
     }
