@@ -630,7 +630,7 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
         .diag = diag,
     };
     int error = set_create(modules, requests, request_count, module_count, &run.set, diag);
-    if (error)
+    if (error || !run.set)
         return error;
     run.planner.owned = tl_owned_create();
     if (!run.planner.owned)
