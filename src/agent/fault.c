@@ -1,5 +1,6 @@
-// The agent at the entry of the target's own fault handlers: a fault of a displaced instruction is
-// shown at that instruction's own address.
+// The agent at the entry and at the returns of the target's own fault handlers: a fault of a displaced
+// instruction is shown at that instruction's own address, and a handler that goes back into a window
+// goes on in its copy.
 //
 // Freestanding, no library, general registers only. Reads the fault rows and writes the signal frame
 // that lies right above the stack pointer, and nothing else. A handler may be called by the program
@@ -31,17 +32,19 @@ static bool frame_is_kernels(const struct tl_signal_frame *frame)
     return found && frame->restorer != 0;
 }
 
-static const struct tl_fault_row *row_find(uint64_t pc)
+// The row whose key is addr: its pc, or with by_site its site. The rows were complete before any site
+// led to a detour, and never change.
+static const struct tl_fault_row *row_find(uint64_t rows_addr, uint64_t count, bool by_site,
+                                           uint64_t addr)
 {
-    const struct tl_code_header *header = code_header();
-    // The rows were complete before any site led to a detour, and never change.
-    const struct tl_fault_row *row = (const struct tl_fault_row *)(uintptr_t)header->fault_addr;
-    uint32_t low = 0, high = header->fault_count;
+    const struct tl_fault_row *row = (const struct tl_fault_row *)(uintptr_t)rows_addr;
+    uint64_t low = 0, high = count;
     for (int i = 0; i < ROW_STEPS_MAX && low < high; i++) {
-        uint32_t middle = low + (high - low) / 2;
-        if (row[middle].pc == pc)
+        uint64_t middle = low + (high - low) / 2;
+        uint64_t key = by_site ? row[middle].site : row[middle].pc;
+        if (key == addr)
             return &row[middle];
-        if (row[middle].pc < pc)
+        if (key < addr)
             low = middle + 1;
         else
             high = middle;
@@ -49,26 +52,44 @@ static const struct tl_fault_row *row_find(uint64_t pc)
     return NULL;
 }
 
-// frame is where the stack pointer of the handler's first instruction points to.
-__attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *info,
-                                          struct tl_signal_context *context,
-                                          struct tl_signal_frame *frame)
+// At the handler's entry: the kernel's own arguments are still in the registers.
+static bool fault_show(uint64_t sig, struct tl_signal_info *info, struct tl_signal_frame *frame)
 {
+    struct tl_signal_context *context = &frame->context;
     if (sig != TL_SIGNAL_ILL && sig != TL_SIGNAL_BUS && sig != TL_SIGNAL_FPE &&
         sig != TL_SIGNAL_SEGV)
-        return;
-    if (context != &frame->context || info != &frame->info || !frame_is_kernels(frame))
-        return;
+        return false;
+    if (info != &frame->info)
+        return false;
     // Without SA_SIGINFO the kernel passes both pointers too, but leaves the info as it was.
     bool informed = (uint32_t)info->number == sig;
     if (informed && info->code <= 0) // sent by somebody (SI_USER, SI_TKILL ...): no fault
-        return;
-    const struct tl_fault_row *row = row_find(context->pc);
+        return false;
+    const struct tl_fault_row *row =
+        row_find(code_header()->fault_addr, code_header()->fault_count, false, context->pc);
     if (!row)
-        return;
+        return false;
     // These two give the instruction's address; the others that of the data.
     if (informed && (sig == TL_SIGNAL_ILL || sig == TL_SIGNAL_FPE) && info->addr == context->pc)
         info->addr = row->site;
     context->sp += row->sp_bytes;
     context->pc = row->site;
+    return true;
+}
+
+// frame is where the stack pointer points to: at the first instruction of a handler, and at each of
+// its returns, that is the kernel's frame. At a return the registers hold anything.
+__attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *info,
+                                          struct tl_signal_context *context,
+                                          struct tl_signal_frame *frame)
+{
+    if (!frame_is_kernels(frame))
+        return;
+    if (context == &frame->context && fault_show(sig, info, frame))
+        return;
+    // Leaving for an instruction inside a window: its bytes are a branch's now, its copy goes on.
+    const struct tl_fault_row *way = row_find(code_header()->resume_addr,
+                                              code_header()->resume_count, true, frame->context.pc);
+    if (way)
+        frame->context.pc = way->pc;
 }

@@ -77,6 +77,8 @@ struct tl_code_header {
     int32_t controller_pid;
     uint32_t fault_count;
     uint64_t fault_addr;  // struct tl_fault_row[], sorted by pc: read by the agent, in a forked child too
+    uint64_t resume_addr; // struct tl_fault_row[], sorted by site: ways back into a window's copy
+    uint64_t resume_count;
     uint64_t restorer[TL_RESTORERS_MAX]; // where the target's fault handlers return to; 0: none
 };
 

@@ -126,12 +126,13 @@ static uint64_t range_size(struct tl_range range)
     return range.end - range.start;
 }
 
-// The log region: undo log, the table of mappings, then the rows of faults.
+// The log region: undo log, the table of mappings, the rows of faults, those of ways back.
 static uint64_t log_size(const struct commit *commit)
 {
     return tl_page_up(commit->install->writes.count * sizeof(struct tl_log_patch) +
                       (commit->input->mapping_count + 1) * sizeof(struct tl_range) +
-                      commit->install->row_count * sizeof(struct tl_fault_row));
+                      (commit->install->row_count + commit->install->resume_count) *
+                          sizeof(struct tl_fault_row));
 }
 
 static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_addr log_addr)
@@ -162,12 +163,19 @@ static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_add
     if (!error)
         error = tl_memfd_write(memfd, install->row, install->row_count * sizeof *install->row,
                                log_bytes + pool_bytes, commit->diag);
+    size_t row_bytes = install->row_count * sizeof *install->row;
+    if (!error)
+        error = tl_memfd_write(memfd, install->resume,
+                               install->resume_count * sizeof *install->resume,
+                               log_bytes + pool_bytes + row_bytes, commit->diag);
     install->header.log_addr = log_addr;
     install->header.log_count = (uint32_t)writes->count;
     install->header.pool_addr = log_addr + log_bytes;
     install->header.pool_count = (uint32_t)commit->input->mapping_count;
     install->header.fault_addr = log_addr + log_bytes + pool_bytes;
     install->header.fault_count = (uint32_t)install->row_count;
+    install->header.resume_addr = install->header.fault_addr + row_bytes;
+    install->header.resume_count = install->resume_count;
     return error;
 }
 

@@ -100,29 +100,62 @@ static int row_compare(const void *a, const void *b)
     return (left->pc > right->pc) - (left->pc < right->pc);
 }
 
+static int resume_compare(const void *a, const void *b)
+{
+    const struct tl_fault_row *left = a, *right = b;
+    return (left->site > right->site) - (left->site < right->site);
+}
+
+// Rows of one detour: its fault points, which stand for the first instruction, then the starts of
+// its other instructions. The latter are ways back too: in the text their bytes are a branch's.
+static void detour_rows(const struct tl_plan_detour *from, struct tl_fault_row *row, size_t *rows,
+                        struct tl_fault_row *resume, size_t *resumes)
+{
+    const struct tl_detour *detour = from->detour;
+    for (size_t k = 0; k < detour->fault_count; k++)
+        row[(*rows)++] = (struct tl_fault_row){.pc = from->addr + detour->fault[k].off,
+                                               .site = from->site,
+                                               .sp_bytes = UINT64_C(8) * detour->fault[k].sp_words};
+    for (size_t k = 1; k < detour->boundary_count; k++) {
+        struct tl_fault_row inner = {.pc = from->addr + detour->boundary[k].off,
+                                     .site = from->site + detour->boundary[k].insn_off};
+        row[(*rows)++] = inner;
+        resume[(*resumes)++] = inner;
+    }
+}
+
 int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *input,
                    const struct tl_install *beside)
 {
-    size_t count = beside ? beside->row_count : 0, n = count;
-    for (size_t i = 0; i < input->detour_count; i++)
-        count += input->detour[i].detour->fault_count;
-    struct tl_fault_row *row = count <= TL_FAULT_ROWS_MAX ? calloc(count + 1, sizeof *row) : NULL;
-    if (!row)
-        return TL_E_NOMEM;
-    if (n)
-        memcpy(row, beside->row, n * sizeof *row);
+    size_t rows = beside ? beside->row_count : 0, resumes = beside ? beside->resume_count : 0;
+    size_t row_max = rows, resume_max = resumes;
     for (size_t i = 0; i < input->detour_count; i++) {
-        const struct tl_plan_detour *detour = &input->detour[i];
-        for (size_t k = 0; k < detour->detour->fault_count; k++) {
-            const struct tl_fault_point *point = &detour->detour->fault[k];
-            row[n++] = (struct tl_fault_row){.pc = detour->addr + point->off,
-                                             .site = detour->site,
-                                             .sp_bytes = UINT64_C(8) * point->sp_words};
-        }
+        const struct tl_detour *detour = input->detour[i].detour;
+        row_max += (size_t)detour->fault_count + detour->boundary_count;
+        resume_max += detour->boundary_count;
     }
-    qsort(row, n, sizeof *row, row_compare);
+    if (row_max > TL_FAULT_ROWS_MAX)
+        return TL_E_NOMEM;
+    struct tl_fault_row *row = calloc(row_max + 1, sizeof *row);
+    struct tl_fault_row *resume = calloc(resume_max + 1, sizeof *resume);
+    if (!row || !resume) {
+        free(row);
+        free(resume);
+        return TL_E_NOMEM;
+    }
+    if (rows)
+        memcpy(row, beside->row, rows * sizeof *row);
+    if (resumes)
+        memcpy(resume, beside->resume, resumes * sizeof *resume);
+    for (size_t i = 0; i < input->detour_count; i++)
+        detour_rows(&input->detour[i], row, &rows, resume, &resumes);
+    qsort(row, rows, sizeof *row, row_compare);
+    qsort(resume, resumes, sizeof *resume, resume_compare);
     free(install->row);
+    free(install->resume);
     install->row = row;
-    install->row_count = n;
+    install->row_count = rows;
+    install->resume = resume;
+    install->resume_count = resumes;
     return 0;
 }

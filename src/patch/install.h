@@ -16,7 +16,7 @@
 #define TL_DATA_PATH "/memfd:" TL_DATA_NAME
 
 #define TL_LOG_PATCHES_MAX (1u << 20)
-#define TL_FAULT_ROWS_MAX (TL_LOG_PATCHES_MAX * TL_FAULT_POINTS_MAX)
+#define TL_FAULT_ROWS_MAX (TL_LOG_PATCHES_MAX * (TL_FAULT_POINTS_MAX + TL_WINDOW_INSNS_MAX))
 #define TL_POOLS_MAX (1u << 16)
 #define TL_CONTROL_SIZE (TL_PAGE_SIZE + TL_TABLE_SIZE) // control page, then the thread table
 #define TL_SCRATCH_OFF 2048u           // in the control page: strings for system calls
@@ -67,6 +67,8 @@ struct tl_install {
     tl_addr handler[TL_FAULT_HANDLERS_MAX];
     size_t handler_count;
     struct tl_fault_row *row; // sorted by pc
+    struct tl_fault_row *resume; // sorted by site; as many as resume_count
+    size_t resume_count;
     size_t row_count;
     const struct tl_install *beside; // see tl_install_options
     uint64_t thread_pointer; // enum tl_thread_pointer

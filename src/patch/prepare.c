@@ -323,6 +323,7 @@ void tl_install_destroy(struct tl_install *install)
     free(install->writes.write);
     free(install->needs);
     free(install->row);
+    free(install->resume);
     free(install->mapped);
     free(install);
 }

@@ -53,10 +53,10 @@ static void insn_add(const struct tl_spot *spot, struct tl_layout *layout)
 // A fault leads to a handler that may go on anywhere, having changed nothing: no register is dead on
 // that way. But a stack that overflows is made larger, and the instruction run again, or it is the
 // end; and a module's own data is there.
-static tl_regset dead_before(const struct tl_site_facts *facts)
+static tl_regset dead_before(const struct tl_site_facts *facts, unsigned index)
 {
     const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
-    uint16_t flags = facts->insn[0].flags;
+    uint16_t flags = facts->insn[index].flags;
     return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : facts->dead;
 }
 
@@ -72,7 +72,7 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->in = planner->options->emit;
     layout->in.action = spot->action;
     layout->in.counter_off = spot->counter_off;
-    layout->in.dead = dead_before(spot->facts);
+    layout->in.dead = dead_before(spot->facts, 0);
     layout->in.insn = layout->insn;
     layout->in.insn_count = 0;
     layout->in.call_retarget = false;
@@ -116,6 +116,10 @@ static uint8_t window_begin(const struct tl_planner *planner, const struct tl_sp
     }
     if (layout->window_size < need)
         layout->window_size = (uint8_t)need;
+    if (planner->options->faults != TL_FAULT_ANY) {
+        for (unsigned i = 0; i < layout->in.insn_count; i++)
+            layout->in.dead &= dead_before(facts, i);
+    }
     layout->in.resume_addr = spot->addr + layout->window_size;
     return TL_REFUSE_NONE;
 }
@@ -129,11 +133,26 @@ bool tl_layout_faults(const struct tl_layout *layout)
     return false;
 }
 
+// A handler may go back to any instruction behind the first if its copy is as whole as itself: no
+// part of it has run when it faults.
+static bool resumable(const struct tl_layout *layout)
+{
+    for (unsigned i = 1; i < layout->in.insn_count; i++) {
+        const struct tl_insn *insn = &layout->insn[i];
+        if (insn->flags & TL_INSN_MAY_FAULT && insn->reloc != TL_RELOC_COPY &&
+            insn->reloc != TL_RELOC_PCREL && insn->reloc != TL_RELOC_CALL)
+            return false;
+    }
+    return true;
+}
+
 static bool faults_allowed(const struct tl_planner *planner, const struct tl_layout *layout)
 {
     switch (planner->options->faults) {
     case TL_FAULT_ANY:
         return true;
+    case TL_FAULT_RESUMED:
+        return resumable(layout);
     case TL_FAULT_LONE:
         return !layout->interior || !tl_layout_faults(layout);
     case TL_FAULT_NONE:

@@ -112,6 +112,8 @@ struct tl_plan {
 // text is no longer what it was. A call that gets a new target runs at its own address.
 enum tl_fault_policy {
     TL_FAULT_ANY,   // all: nobody handles faults
+    TL_FAULT_RESUMED, // simple ones too behind the first of a window: handlers have probes at their
+                      // entry and at each return
     TL_FAULT_LONE,  // those displaced alone: each handler has a probe that puts the address right
     TL_FAULT_NONE,  // none
 };

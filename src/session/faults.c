@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define COMMIT_TRIES_MAX 2
+#define HANDLER_EXITS_MAX 32 // more returns of one handler than this are not guarded
 
 // The request for a guard at a handler; false: it lies in no module that is known.
 static bool handler_request(struct tl_session *session, tl_addr addr, struct tl_plan_request *out)
@@ -82,23 +83,53 @@ static void guarded_add(struct tl_session *session, tl_addr handler)
 
 // ---- at attach ----------------------------------------------------------------------------------
 
-int tl_session_guard(struct tl_session *session, struct tl_diag *diag)
+// A probe of ours at an instruction; where a person's is, one detour does both.
+static int guard_add(struct tl_session *session, const struct tl_plan_request *request,
+                     struct tl_diag *diag)
+{
+    struct tl_plan_request *twin = request_twin(session, request);
+    if (!twin)
+        return request_append(session, request, diag);
+    twin->action |= twin->action == TL_ACTION_CALL ? 0 : TL_ACTION_COUNT_CALL;
+    return 0;
+}
+
+// Probes at every return of the handler whose entry is `entry`. *all: each is known.
+static int exits_add(struct tl_session *session, const struct tl_plan_request *entry, bool *all,
+                     struct tl_diag *diag)
+{
+    struct tl_module *module = tl_modules_get(session->modules, entry->module);
+    tl_addr exits[HANDLER_EXITS_MAX];
+    size_t count = 0;
+    *all = entry->facts.function.size &&
+           tl_session_exits(module, entry->facts.function.vaddr, exits, HANDLER_EXITS_MAX, &count);
+    for (size_t i = 0; *all && i < count; i++) {
+        struct tl_plan_request request = *entry;
+        int error = tl_analysis_site(module->analysis, exits[i], &request.facts, diag);
+        if (!error)
+            error = guard_add(session, &request, diag);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+int tl_session_guard(struct tl_session *session, enum tl_fault_policy policy, bool *possible,
+                     struct tl_diag *diag)
 {
     tl_addr handler[TL_FAULT_HANDLERS_MAX];
     size_t count = tl_install_fault_handlers(session->install, handler);
-    size_t own = session->request_count;
-    session->faults = count ? TL_FAULT_LONE : TL_FAULT_ANY;
-    for (size_t i = 0; i < count; i++) {
-        struct tl_plan_request request, *twin;
-        if (!handler_request(session, handler[i], &request)) {
-            tl_session_unguard(session, own);
+    session->faults = count ? policy : TL_FAULT_ANY;
+    *possible = true;
+    for (size_t i = 0; *possible && i < count; i++) {
+        struct tl_plan_request request;
+        *possible = handler_request(session, handler[i], &request);
+        if (!*possible)
             break;
-        }
         guarded_add(session, handler[i]);
-        twin = request_twin(session, &request);
-        if (twin)
-            twin->action |= twin->action == TL_ACTION_CALL ? 0 : TL_ACTION_COUNT_CALL;
-        int error = twin ? 0 : request_append(session, &request, diag);
+        int error = guard_add(session, &request, diag);
+        if (!error && policy == TL_FAULT_RESUMED)
+            error = exits_add(session, &request, possible, diag);
         if (error)
             return error;
     }

@@ -81,8 +81,10 @@ int tl_session_modules(struct tl_session *session, struct tl_diag *diag);
 void tl_session_take_plans(struct tl_session *session);
 
 // Adds requests for the target's fault handlers behind those there are, or makes one of those guard
-// too; sets session->faults. (faults.c)
-int tl_session_guard(struct tl_session *session, struct tl_diag *diag);
+// too; sets session->faults to policy (RESUMED: their returns too; LONE), or ANY when there are no
+// handlers. *possible: all that the policy needs is known. (faults.c)
+int tl_session_guard(struct tl_session *session, enum tl_fault_policy policy, bool *possible,
+                     struct tl_diag *diag);
 // Each of them has a place.
 bool tl_session_guards_planned(const struct tl_session *session);
 // Gives them up: only the first `own` requests stay, and session->faults is NONE.
@@ -91,6 +93,13 @@ void tl_session_unguard(struct tl_session *session, size_t own);
 int tl_session_guards_refresh(struct tl_session *session, struct tl_diag *diag);
 int tl_session_guards_detach(struct tl_session *session, struct tl_diag *diag);
 void tl_session_guards_destroy(struct tl_session *session);
+
+// The instruction at vaddr, from the module's file. false: no text, or none. (report.c)
+bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *out);
+// The vaddrs of all instructions by which the function at vaddr returns. false: not all are known,
+// or there are more than max. (exits.c)
+bool tl_session_exits(struct tl_module *module, tl_addr function, tl_addr *exits, size_t max,
+                      size_t *count);
 
 // Replaces each matched function by all its instructions. (expand.c)
 int tl_session_expand(struct tl_session *session, struct tl_diag *diag);

@@ -33,25 +33,31 @@ static void reason_fill(struct tl_session *session, size_t index, struct tl_site
                        note);
 }
 
-// Decodes the site's instruction from the file again; facts are not kept for each site.
-static void insn_fill(const struct tl_module *module, const struct tl_site *site,
-                      const struct tl_session_site *state, struct tl_site_report *report)
+bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *out)
 {
     const struct tl_module_facts *facts = NULL;
     if (!module || tl_image_facts(module->image, &facts, NULL))
-        return;
+        return false;
     for (size_t i = 0; i < facts->text_count; i++) {
         const struct tl_text *text = &facts->text[i];
-        if (site->vaddr < text->vaddr || site->vaddr - text->vaddr >= text->size)
+        if (vaddr < text->vaddr || vaddr - text->vaddr >= text->size)
             continue;
-        size_t off = site->vaddr - text->vaddr;
-        struct tl_insn insn;
-        if (tl_arch_x86_64.decode(text->bytes + off, text->size - off, site->vaddr, &insn))
-            return;
-        report->size = insn.size;
-        memcpy(report->bytes, insn.bytes, sizeof report->bytes);
-        tl_insn_text(&insn, report->insn, sizeof report->insn);
+        size_t off = vaddr - text->vaddr;
+        return !tl_arch_x86_64.decode(text->bytes + off, text->size - off, vaddr, out);
     }
+    return false;
+}
+
+// The site's instruction is decoded again; facts are not kept for each site.
+static void insn_fill(struct tl_module *module, const struct tl_site *site,
+                      const struct tl_session_site *state, struct tl_site_report *report)
+{
+    struct tl_insn insn;
+    if (!tl_session_insn(module, site->vaddr, &insn))
+        return;
+    report->size = insn.size;
+    memcpy(report->bytes, insn.bytes, sizeof report->bytes);
+    tl_insn_text(&insn, report->insn, sizeof report->insn);
     if (state->rung == TL_RUNG_JUMP)
         (void)snprintf(report->window, sizeof report->window, "%u bytes, %s", state->window_size,
                        tl_way_text(state->way));

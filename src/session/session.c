@@ -160,20 +160,25 @@ static int plan_all(struct tl_session *session, struct tl_diag *diag)
                          session->request_count, &session->plans, diag);
 }
 
-// With every fault handler guarded, or with nothing displaced that can fault.
+// With every fault handler guarded at entry and returns, else at its entry, else with nothing displaced
+// that can fault.
 static int plan_guarded(struct tl_session *session, struct tl_diag *diag)
 {
+    static const enum tl_fault_policy policies[] = {TL_FAULT_RESUMED, TL_FAULT_LONE};
     size_t own = session->request_count;
-    int error = tl_session_guard(session, diag);
-    if (!error)
-        error = plan_all(session, diag);
-    if (error || tl_session_guards_planned(session))
-        return error;
-    tl_session_unguard(session, own);
-    tl_plan_set_destroy(session->plans);
-    session->plans = NULL;
-    tl_space_destroy(session->space);
-    session->space = NULL;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(policies); i++) {
+        bool possible = false;
+        int error = tl_session_guard(session, policies[i], &possible, diag);
+        if (!error && possible)
+            error = plan_all(session, diag);
+        if (error || (possible && tl_session_guards_planned(session)))
+            return error;
+        tl_session_unguard(session, own);
+        tl_plan_set_destroy(session->plans);
+        session->plans = NULL;
+        tl_space_destroy(session->space);
+        session->space = NULL;
+    }
     return plan_all(session, diag);
 }
 
