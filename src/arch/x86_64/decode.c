@@ -301,7 +301,8 @@ static void set_operand_use(struct tl_insn *out, const ZydisDecodedInstruction *
     }
     if (may_fault(zydis, row, memory && (row->traits & TRAIT_FETCH) == 0))
         out->flags |= TL_INSN_MAY_FAULT;
-    if ((out->flags & TL_INSN_MAY_FAULT) != 0 && row->fault == FAULT_MEMORY && !named)
+    bool linked = out->flow == TL_FLOW_CALL || out->flow == TL_FLOW_ICALL || out->flow == TL_FLOW_RET;
+    if ((out->flags & TL_INSN_MAY_FAULT) != 0 && !named && (linked || row->fault == FAULT_MEMORY))
         out->flags |= TL_INSN_FAULT_STACK;
     if (is_zeroing(zydis, operands))
         out->read = 0;

@@ -75,6 +75,7 @@ static void examples_decode_to_their_rows(void **state)
 #define FL (TL_REGSET_FLAGS | TL_REGSET_EACH_FLAG)
 #define CF (TL_REGSET_CF | TL_REGSET_FLAGS)
 #define ZF (TL_REGSET_ZF | TL_REGSET_FLAGS)
+#define ST (TL_INSN_WRITES_SP | TL_INSN_FAULT_STACK)
 #define ALL (TL_REGSET_ALL | TL_REGSET_EACH_FLAG)
 
 static const struct fact {
@@ -128,10 +129,11 @@ static const struct fact {
     {"repnz scasb", TL_FLOW_NEXT, TL_RELOC_COPY, AX | CX | DI | ZF, 0, 0, true},
     {"rep lodsd", TL_FLOW_NEXT, TL_RELOC_COPY, CX | SI, 0, 0, true},
     {"lodsd", TL_FLOW_NEXT, TL_RELOC_COPY, SI, AX, 0, true},
-    {"push rbp", TL_FLOW_NEXT, TL_RELOC_COPY, BP | SP, SP, TL_INSN_WRITES_SP, true},
-    {"pop r12", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | R(12), TL_INSN_WRITES_SP, true},
-    {"pushfq", TL_FLOW_NEXT, TL_RELOC_COPY, SP | FL, SP, TL_INSN_WRITES_SP, true},
-    {"popfq", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | FL, TL_INSN_WRITES_SP, true},
+    {"push rbp", TL_FLOW_NEXT, TL_RELOC_COPY, BP | SP, SP, ST, true},
+    {"push [rdi]", TL_FLOW_NEXT, TL_RELOC_COPY, DI | SP, SP, TL_INSN_WRITES_SP, true},
+    {"pop r12", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | R(12), ST, true},
+    {"pushfq", TL_FLOW_NEXT, TL_RELOC_COPY, SP | FL, SP, ST, true},
+    {"popfq", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | FL, ST, true},
     {"lahf", TL_FLOW_NEXT, TL_RELOC_COPY, FL & ~TL_REGSET_OF, 0, 0, false},
     {"leave", TL_FLOW_NEXT, TL_RELOC_COPY, SP | BP, SP | BP, TL_INSN_WRITES_SP, true},
     {"add rsp, 8", TL_FLOW_NEXT, TL_RELOC_COPY, SP, SP | FL, TL_INSN_WRITES_SP, false},
@@ -151,9 +153,9 @@ static const struct fact {
     {"loopz .+8", TL_FLOW_COND, TL_RELOC_LOOP, CX | ZF, CX, TL_INSN_SHORT_ONLY, false},
     {"jmp rax", TL_FLOW_IJUMP, TL_RELOC_IJUMP, AX, 0, 0, false},
     {"notrack jmp [rdi+8]", TL_FLOW_IJUMP, TL_RELOC_IJUMP, DI, 0, 0, true},
-    {"call .+0x100", TL_FLOW_CALL, TL_RELOC_CALL, SP, SP, TL_INSN_WRITES_SP, true},
-    {"call rdx", TL_FLOW_ICALL, TL_RELOC_ICALL, SP | DX, SP, TL_INSN_WRITES_SP, true},
-    {"ret", TL_FLOW_RET, TL_RELOC_COPY, SP, SP, TL_INSN_WRITES_SP, true},
+    {"call .+0x100", TL_FLOW_CALL, TL_RELOC_CALL, SP, SP, ST, true},
+    {"call rdx", TL_FLOW_ICALL, TL_RELOC_ICALL, SP | DX, SP, ST, true},
+    {"ret", TL_FLOW_RET, TL_RELOC_COPY, SP, SP, ST, true},
     {"syscall", TL_FLOW_NEXT, TL_RELOC_REFUSE, ALL, 0, TL_INSN_SYSCALL, false},
     {"ud2", TL_FLOW_STOP, TL_RELOC_REFUSE, ALL, 0, 0, true},
 };
