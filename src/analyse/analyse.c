@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define WINDOW_MAX UINT8_MAX
-#define GROUP_JUMPS_MAX 8 // other functions looked at for branches back to an entry
+#define PIECES_MAX 32 // other functions looked at for branches back to an entry
 
 // Why an instruction, wherever it stands, can't be among those that a branch displaces.
 static enum tl_refusal insn_refusal(const struct tl_analysis *analysis, const struct tl_insn *insn)
@@ -125,25 +125,76 @@ static void looper_add(struct tl_site_facts *site, tl_addr addr)
         site->looper_more = true;
 }
 
+static bool branches_to(const struct node *node, tl_addr addr)
+{
+    return (node->flow == TL_FLOW_COND || node->flow == TL_FLOW_JUMP) && node->target == addr;
+}
+
 // Branches of another piece of the same function (a cold part) that lead back to the entry. A piece
-// belongs to the function if the function jumps to it and it jumps into the function's middle.
-static void loopers_of_piece(struct tl_analysis *analysis, uint32_t function, uint32_t piece,
-                             struct tl_site_facts *site)
+// belongs to the function if the function jumps to it, it jumps into the function's middle, and
+// nobody calls it, which only the whole module shows.
+static int loopers_of_piece(struct tl_analysis *analysis, uint32_t function, uint32_t piece,
+                            struct tl_site_facts *site)
 {
     struct graph *graph;
-    if (tl_code_function(analysis, piece) != 0 || tl_graph_create(analysis, piece, &graph) != 0)
-        return;
+    int status = tl_code_function(analysis, piece);
+    if (status == 0)
+        status = tl_graph_create(analysis, piece, &graph);
+    if (status != 0)
+        return status;
     const struct tl_extent *extent = &analysis->facts.functions[function];
-    bool joined = false;
-    for (uint32_t i = 0; i < graph->count && !joined; i++)
-        joined = (graph->node[i].flow == TL_FLOW_COND || graph->node[i].flow == TL_FLOW_JUMP) &&
-                 graph->node[i].target > site->vaddr &&
-                 graph->node[i].target - extent->vaddr < extent->size;
-    for (uint32_t i = 0; i < graph->count && joined; i++)
-        if ((graph->node[i].flow == TL_FLOW_COND || graph->node[i].flow == TL_FLOW_JUMP) &&
-            graph->node[i].target == site->vaddr)
+    bool joined = false, looped = false;
+    for (uint32_t i = 0; i < graph->count; i++) {
+        const struct node *node = &graph->node[i];
+        looped = looped || branches_to(node, site->vaddr);
+        joined =
+            joined || ((node->flow == TL_FLOW_COND || node->flow == TL_FLOW_JUMP) &&
+                       node->target > site->vaddr && node->target - extent->vaddr < extent->size);
+    }
+    if (joined && looped)
+        status = tl_code_module(analysis);
+    bool counts = status == 0 && joined && looped && !analysis->function[piece].called;
+    for (uint32_t i = 0; i < graph->count && counts; i++)
+        if (branches_to(&graph->node[i], site->vaddr))
             looper_add(site, graph->node[i].addr);
     tl_graph_destroy(graph);
+    return status;
+}
+
+// Adds the function that a jump leads to, if it may be a piece of this one.
+static void piece_add(const struct tl_analysis *analysis, uint32_t function, tl_addr target,
+                      uint32_t *piece, unsigned *count)
+{
+    uint32_t other = tl_function_at(analysis, target);
+    if (other == FUNCTION_NONE || other == function || analysis->function[other].called)
+        return;
+    for (unsigned i = 0; i < *count; i++)
+        if (piece[i] == other)
+            return;
+    if (*count < PIECES_MAX)
+        piece[(*count)++] = other;
+}
+
+static int site_loopers(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
+{
+    const struct graph *graph = tl_flow_graph(analysis, function);
+    uint32_t piece[PIECES_MAX];
+    unsigned piece_count = 0;
+    int status = 0;
+    if (graph == NULL) { // too large: there may be any
+        site->looped = site->looper_more = true;
+        return 0;
+    }
+    for (uint32_t i = 0; i < graph->count; i++) {
+        const struct node *node = &graph->node[i];
+        if (branches_to(node, site->vaddr))
+            looper_add(site, node->addr);
+        if (node->to == NODE_NONE && (node->flow == TL_FLOW_COND || node->flow == TL_FLOW_JUMP))
+            piece_add(analysis, function, node->target, piece, &piece_count);
+    }
+    for (unsigned i = 0; i < piece_count && status == 0; i++)
+        status = loopers_of_piece(analysis, function, piece[i], site);
+    return status;
 }
 
 // Whether the site is a function's entry. What only the unwind table knows may be a cold part: it
@@ -153,37 +204,10 @@ static int site_entry(struct tl_analysis *analysis, uint32_t function, struct tl
     if (function == FUNCTION_NONE ||
         tl_analysis_entry(analysis, site->function.vaddr) != site->vaddr)
         return 0;
-    int status = analysis->function[function].called ? 0 : tl_code_module(analysis);
-    site->entry = status == 0 && analysis->function[function].called;
+    bool known = site->function.symbol || analysis->function[function].called;
+    int status = known ? 0 : tl_code_module(analysis);
+    site->entry = known || (status == 0 && analysis->function[function].called);
     return status;
-}
-
-static int site_loopers(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
-{
-    struct graph *graph;
-    uint32_t piece[GROUP_JUMPS_MAX];
-    unsigned piece_count = 0;
-    int status = tl_graph_create(analysis, function, &graph);
-    if (status != 0)
-        return status;
-    for (uint32_t i = 0; i < graph->count; i++) {
-        const struct node *node = &graph->node[i];
-        if (node->flow != TL_FLOW_COND && node->flow != TL_FLOW_JUMP)
-            continue;
-        if (node->target == site->vaddr)
-            looper_add(site, node->addr);
-        uint32_t other =
-            node->to == NODE_NONE ? tl_function_at(analysis, node->target) : FUNCTION_NONE;
-        bool known = other == FUNCTION_NONE || other == function;
-        for (unsigned k = 0; k < piece_count; k++)
-            known = known || piece[k] == other;
-        if (!known && piece_count < GROUP_JUMPS_MAX)
-            piece[piece_count++] = other;
-    }
-    tl_graph_destroy(graph);
-    for (unsigned k = 0; k < piece_count; k++)
-        loopers_of_piece(analysis, function, piece[k], site);
-    return 0;
 }
 
 // Whether the window could grow to anything useful at all, were there no barrier.

@@ -289,7 +289,6 @@ static int facts_take(struct tl_analysis *analysis)
     for (uint32_t i = 0; i < facts->function_count; i++) {
         const struct tl_extent *extent = &facts->functions[i];
         analysis->function[i].group = i;
-        analysis->function[i].called = extent->symbol;
         tl_set_barrier(analysis, extent->vaddr);
         if (i > 0 && extent->vaddr < reach)
             tl_group_join(analysis, reaching, i);

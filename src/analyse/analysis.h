@@ -140,8 +140,10 @@ int tl_padding_find(struct tl_analysis *analysis);
 bool tl_padding_at(const struct tl_analysis *analysis, tl_addr addr, struct tl_range *out);
 
 // flow.c: live registers and single flags just before addr; all of them where unknown.
-#define FLOW_DEPTH_MAX 3
+#define FLOW_DEPTH_MAX 2 // a third level was measured to find nothing more in libc and redis
 tl_regset tl_flow_live(struct tl_analysis *analysis, tl_addr addr);
+// The function's graph, solved. Owned by the cache; valid until the next call. NULL: can't be had.
+const struct graph *tl_flow_graph(struct tl_analysis *analysis, uint32_t function);
 void tl_flow_forget(struct tl_analysis *analysis);
 
 #endif

@@ -114,6 +114,11 @@ static tl_regset live_at(struct tl_analysis *analysis, tl_addr addr, unsigned de
     return live;
 }
 
+const struct graph *tl_flow_graph(struct tl_analysis *analysis, uint32_t function)
+{
+    return graph_solved(analysis, function, FLOW_DEPTH_MAX);
+}
+
 tl_regset tl_flow_live(struct tl_analysis *analysis, tl_addr addr)
 {
     return live_at(analysis, addr, FLOW_DEPTH_MAX + 1);

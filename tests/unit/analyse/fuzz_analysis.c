@@ -4,21 +4,10 @@
 
 #include "analyse/analyse.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define TEXT_ADDR 0x401000
 #define HEAD_SIZE 16
 #define TEXT_SIZE_MAX 4096
-
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "broken promise: %s\n", what);
-        abort();
-    }
-}
 
 static void check_site(const struct tl_site_facts *site, tl_addr end)
 {
@@ -31,7 +20,8 @@ static void check_site(const struct tl_site_facts *site, tl_addr end)
     require(site->insn[0].reloc != TL_RELOC_REFUSE, "a refused instruction is a refused site");
     require(site->window_max >= site->insn[0].size, "the window holds the instruction");
     require(site->vaddr + site->window_max <= end, "the window is in the text");
-    require(site->looped == (site->looper_count > 0), "a loop has its branches");
+    require(site->looped == (site->looper_count > 0 || site->looper_more),
+            "a loop has its branches");
     unsigned size = 0;
     for (unsigned i = 0; i < site->insn_count && size < site->window_max; i++) {
         bool last = size + site->insn[i].size >= site->window_max;

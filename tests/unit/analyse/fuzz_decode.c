@@ -3,17 +3,7 @@
 
 #include "arch/arch.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "broken promise: %s\n", what);
-        abort();
-    }
-}
 
 static void check_insn(const struct tl_insn *insn, const uint8_t *data, size_t size)
 {

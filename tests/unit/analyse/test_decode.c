@@ -253,6 +253,22 @@ static void displacements_before_immediates(void **state)
     }
 }
 
+static void faults_of_the_unnamed_stack(void **state)
+{
+    (void)state;
+    static const bool stack[] = {true, true, true, false, false, false};
+    struct snippet snippets[] = {{.text = "push rbp"},       {.text = "pop r12"},
+                                 {.text = "pushfq"},         {.text = "push [rdi]"},
+                                 {.text = "mov [rsp], rax"}, {.text = "push [rip+8]"}};
+    assert_true(assemble(snippets, TL_ARRAY_COUNT(snippets)));
+    for (size_t i = 0; i < TL_ARRAY_COUNT(snippets); i++) {
+        struct tl_insn insn;
+        assert_int_equal(tl_arch_x86_64.decode(snippets[i].bytes, snippets[i].size, AT, &insn), 0);
+        assert_true((insn.flags & TL_INSN_MAY_FAULT) != 0);
+        assert_int_equal((insn.flags & TL_INSN_FAULT_STACK) != 0, stack[i]);
+    }
+}
+
 static void text_is_cut_and_terminated(void **state)
 {
     (void)state;
@@ -273,6 +289,7 @@ int main(void)
         cmocka_unit_test(facts_are_exact),
         cmocka_unit_test(odd_bytes),
         cmocka_unit_test(displacements_before_immediates),
+        cmocka_unit_test(faults_of_the_unnamed_stack),
         cmocka_unit_test(text_is_cut_and_terminated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,135 +13,78 @@
 
 #include <cmocka.h>
 
-#define FUNCTION(name, body)                                                                       \
-    ".globl " name "\n.type " name ",@function\n.p2align 4\n" name ":\n" body "\n.size " name      \
-    ",.-" name "\n"
+#define LOCAL(name, body)                                                                          \
+    ".type " name ",@function\n.p2align 4\n" name ":\n" body "\n.size " name ",.-" name "\n"
+#define FUNCTION(name, body) ".globl " name "\n" LOCAL(name, body)
 
 // Labels at_... are places that the tables below name.
-static const char victim_text[] = ".intel_syntax noprefix\n.text\n" FUNCTION(
-    "plain", "push rbp\nmov rbp,rsp\nsub rsp,0x20\nleave\nret")
-    FUNCTION("inward", "nop\nat_inward: nop\nnop\njo at_inward\nret") FUNCTION(
-        "inward_long",
-        "nop\nat_inward_long: nop\nnop\n.byte 0x0f,0x80\n"
-        ".long at_inward_long-.-4\nret") FUNCTION("looped", "dec edi\njnz looped\nret")
-        FUNCTION("looped_endbr", "endbr64\nat_loop: dec edi\njnz at_loop\nret") FUNCTION(
-            "not_looped",
-            "endbr64\ndec edi\njnz not_looped\nret") FUNCTION("many_loops",
-                                                              "dec edi\njz many_loops\njs "
-                                                              "many_loops\njc many_loops\njo "
-                                                              "many_loops\n"
-                                                              "jp many_loops\nret")
-            FUNCTION("calls", "push rbx\ncall plain\npop rbx\nret") FUNCTION(
-                "calls_second", "nop\ncall rax\nnop\nnop\nnop\nret")
-                FUNCTION("syscalls", "mov eax,edi\nat_syscall: syscall\nret") FUNCTION(
-                    "four", "nop\nnop\nnop\nret") FUNCTION("five", "nop\nnop\nnop\nnop\nret")
-                    FUNCTION("rep_ret", "rep ret") ".p2align 4\n" FUNCTION(
-                        "first",
-                        "nop\nret\nnop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\n"
-                        "nop\nnop\nnop\nnop") FUNCTION("tight",
-                                                       ".skip 13,0x90\nat_tight: pop rax\nnop\nret")
-                        FUNCTION("tight_next", "nop\nret") FUNCTION(
-                            "locked",
-                            "test edi,edi\nje at_unlocked\nat_locked: .byte 0xf0\n"
-                            "at_unlocked: cmpxchg [rsi],edx\nret") FUNCTION("restorer",
-                                                                            "at_restorer: mov "
-                                                                            "rax,15\nat_restorer2: "
-                                                                            "syscall")
-                            FUNCTION("restorer32", "at_restorer32: mov eax,15\nsyscall") FUNCTION(
-                                "transaction",
-                                "at_xbegin: xbegin at_abort\nat_xend: xend\nret\nat_abort: "
-                                "nop\nret") FUNCTION("traps",
-                                                     "at_int3: int3\nret") FUNCTION("traps_ud2",
-                                                                                    "at_ud2: ud2")
-                                FUNCTION("halts", "at_hlt: hlt") FUNCTION(
-                                    "before_data",
-                                    "lea rax,[rip+at_data]\nret") "at_data: .byte "
-                                                                  "0x0f,0xff,0x48,0xb8,0x55,0x48,"
-                                                                  "0xe8,0x00\n" FUNCTION("behind_"
-                                                                                         "data",
-                                                                                         "push "
-                                                                                         "rbp\nmov "
-                                                                                         "rbp,"
-                                                                                         "rsp\npop "
-                                                                                         "rbp\nret")
-                                                                      FUNCTION(
-                                                                          "takes_label",
-                                                                          "lea "
-                                                                          "rax,[rip+at_taken]\nmov "
-                                                                          "[rdi],rax\nnop\nat_"
-                                                                          "before_taken: nop\n"
-                                                                          "at_taken: "
-                                                                          "nop\nnop\nnop\nnop\nret")
-                                                                          FUNCTION(
-                                                                              "computes",
-                                                                              "lea "
-                                                                              "rax,[rip+at_"
-                                                                              "computed]\nshl "
-                                                                              "edi,6\nadd "
-                                                                              "rax,rdi\nat_"
-                                                                              "computes: nop\n"
-                                                                              "jmp "
-                                                                              "rax\nat_computed: "
-                                                                              "nop\nret")
-                                                                              FUNCTION(
-                                                                                  "tail_indirect",
-                                                                                  "mov "
-                                                                                  "rax,[rdi+8]\nat_"
-                                                                                  "tail_nop: "
-                                                                                  "nop\nnop\njmp "
-                                                                                  "rax")
-                                                                                  FUNCTION(
-                                                                                      "falls",
-                                                                                      "nop\nnop")
-                                                                                      FUNCTION(
-                                                                                          "emulate"
-                                                                                          "s",
-                                                                                          "at_"
-                                                                                          "emulates"
-                                                                                          ": .byte "
-                                                                                          "0x0f,"
-                                                                                          "0x0b,"
-                                                                                          "0x6b,"
-                                                                                          "0x76,"
-                                                                                          "0x6d\ncp"
-                                                                                          "uid\nre"
-                                                                                          "t")
-                                                                                          FUNCTION(
-                                                                                              "data"
-                                                                                              "16",
-                                                                                              "at_"
-                                                                                              "data"
-                                                                                              "16: "
-                                                                                              ".byt"
-                                                                                              "e "
-                                                                                              "0x66"
-                                                                                              ",0xe"
-                                                                                              "8,0,"
-                                                                                              "0,0,"
-                                                                                              "0\nr"
-                                                                                              "et")
+// clang-format off
+static const char victim_text[] =
+    ".intel_syntax noprefix\n.text\n"
+    FUNCTION("plain", "push rbp\nmov rbp,rsp\nsub rsp,0x20\nleave\nret")
+    FUNCTION("inward", "nop\nat_inward: nop\nnop\njo at_inward\nret")
+    FUNCTION("inward_long", "nop\nat_inward_long: nop\nnop\n.byte 0x0f,0x80\n"
+                            ".long at_inward_long-.-4\nret")
+    FUNCTION("looped", "dec edi\njnz looped\nret")
+    FUNCTION("looped_endbr", "endbr64\nat_loop: dec edi\njnz at_loop\nret")
+    FUNCTION("not_looped", "endbr64\ndec edi\njnz not_looped\nret")
+    FUNCTION("with_cold", "test edi,edi\njz with_cold_part\nat_warm: dec edi\njnz with_cold\nret")
+    LOCAL("with_cold_part", "inc edi\njs with_cold\njmp at_warm")
+    FUNCTION("ping", "dec edi\njz pong\nat_ping: ret")
+    LOCAL("pong", "dec esi\njz ping\njs at_ping\nret")
+    FUNCTION("calls_pong", "call pong\nret")
+    FUNCTION("many_loops", "dec edi\njz many_loops\njs many_loops\njc many_loops\njo many_loops\n"
+                           "jp many_loops\nret")
+    FUNCTION("calls", "push rbx\ncall plain\npop rbx\nret")
+    FUNCTION("calls_second", "nop\ncall rax\nnop\nnop\nnop\nret")
+    FUNCTION("syscalls", "mov eax,edi\nat_syscall: syscall\nret")
+    FUNCTION("four", "nop\nnop\nnop\nret")
+    FUNCTION("five", "nop\nnop\nnop\nnop\nret")
+    FUNCTION("rep_ret", "rep ret")
+    ".p2align 4\n" FUNCTION("first", "nop\nret\nnop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\n"
+                                     "nop\nnop\nnop\nnop")
+    FUNCTION("tight", ".skip 13,0x90\nat_tight: pop rax\nnop\nret")
+    FUNCTION("tight_next", "nop\nret")
+    FUNCTION("locked", "test edi,edi\nje at_unlocked\nat_locked: .byte 0xf0\n"
+                       "at_unlocked: cmpxchg [rsi],edx\nret")
+    FUNCTION("restorer", "at_restorer: mov rax,15\nat_restorer2: syscall")
+    FUNCTION("restorer32", "at_restorer32: mov eax,15\nsyscall")
+    FUNCTION("transaction", "at_xbegin: xbegin at_abort\nat_xend: xend\nret\nat_abort: nop\nret")
+    FUNCTION("traps", "at_int3: int3\nret")
+    FUNCTION("traps_ud2", "at_ud2: ud2")
+    FUNCTION("halts", "at_hlt: hlt")
+    FUNCTION("before_data", "lea rax,[rip+at_data]\nret")
+    "at_data: .byte 0x0f,0xff,0x48,0xb8,0x55,0x48,0xe8,0x00\n"
+    FUNCTION("behind_data", "push rbp\nmov rbp,rsp\npop rbp\nret")
+    FUNCTION("takes_label", "lea rax,[rip+at_taken]\nmov [rdi],rax\nnop\nat_before_taken: nop\n"
+                            "at_taken: nop\nnop\nnop\nnop\nret")
+    FUNCTION("computes", "lea rax,[rip+at_computed]\nshl edi,6\nadd rax,rdi\nat_computes: nop\n"
+                         "jmp rax\nat_computed: nop\nret")
+    FUNCTION("tail_indirect", "mov rax,[rdi+8]\nat_tail_nop: nop\nnop\njmp rax")
+    FUNCTION("falls", "nop\nnop")
+    FUNCTION("emulates", "at_emulates: .byte 0x0f,0x0b,0x6b,0x76,0x6d\ncpuid\nret")
+    FUNCTION("data16", "at_data16: .byte 0x66,0xe8,0,0,0,0\nret")
     // Dead registers.
     FUNCTION("dead_plain", "mov eax,edi\nxor ecx,ecx\nmov edx,eax\nret")
-        FUNCTION("dead_partial", "mov al,1\nmov ax,2\nret") FUNCTION(
-            "dead_one_path",
-            "test edi,edi\nje 1f\nmov eax,ecx\nret\n1: mov ecx,5\nmov eax,ecx\n"
-            "ret") FUNCTION("dead_both_paths",
-                            "test edi,edi\nje 1f\nmov ecx,6\nret\n1: mov ecx,5\nret")
-            FUNCTION("dead_cmov", "cmp edi,esi\ncmovz eax,edi\nret")
-                FUNCTION("dead_call", "at_dead_call: call dead_plain\nret") FUNCTION(
-                    "dead_plt", "at_dead_plt: call outside@PLT\nmov ecx,5\nret")
-                    FUNCTION("dead_tail", "jmp dead_plain") FUNCTION(
-                        "dead_recursive", "dec edi\njz 1f\ncall dead_recursive\nmov ecx,5\n1: ret")
-                        FUNCTION("dead_loop", "1: mov r8d,[rdi]\nadd rdi,4\ndec esi\njnz 1b\nret")
-                            FUNCTION("dead_flags", "mov eax,1\nadd eax,edi\nret")
-                                FUNCTION("dead_flags_inc", "inc eax\nret")
-                                    FUNCTION("dead_flags_logic", "test edi,edi\nret") FUNCTION(
-                                        "dead_flags_read", "adc eax,0\nret")
-                                        FUNCTION("dead_indirect", "xor eax,eax\njmp rdx")
-                                            FUNCTION("dead_stop", "at_dead_stop: nop\nud2")
-                                                FUNCTION("dead_rep",
-                                                         "mov ecx,4\nxor eax,eax\nrep stosb\nret")
-                                                    FUNCTION("dead_zero_count", "rep lodsb\nret");
+    FUNCTION("dead_partial", "mov al,1\nmov ax,2\nret")
+    FUNCTION("dead_one_path", "test edi,edi\nje 1f\nmov eax,ecx\nret\n1: mov ecx,5\nmov eax,ecx\n"
+                              "ret")
+    FUNCTION("dead_both_paths", "test edi,edi\nje 1f\nmov ecx,6\nret\n1: mov ecx,5\nret")
+    FUNCTION("dead_cmov", "cmp edi,esi\ncmovz eax,edi\nret")
+    FUNCTION("dead_call", "at_dead_call: call dead_plain\nret")
+    FUNCTION("dead_plt", "at_dead_plt: call outside@PLT\nmov ecx,5\nret")
+    FUNCTION("dead_tail", "jmp dead_plain")
+    FUNCTION("dead_recursive", "dec edi\njz 1f\ncall dead_recursive\nmov ecx,5\n1: ret")
+    FUNCTION("dead_loop", "1: mov r8d,[rdi]\nadd rdi,4\ndec esi\njnz 1b\nret")
+    FUNCTION("dead_flags", "mov eax,1\nadd eax,edi\nret")
+    FUNCTION("dead_flags_inc", "inc eax\nret")
+    FUNCTION("dead_flags_logic", "test edi,edi\nret")
+    FUNCTION("dead_flags_read", "adc eax,0\nret")
+    FUNCTION("dead_indirect", "xor eax,eax\njmp rdx")
+    FUNCTION("dead_stop", "at_dead_stop: nop\nud2")
+    FUNCTION("dead_rep", "mov ecx,4\nxor eax,eax\nrep stosb\nret")
+    FUNCTION("dead_zero_count", "rep lodsb\nret");
+// clang-format on
 
 struct shared {
     struct victim victim;
@@ -324,6 +267,12 @@ static void loops_to_an_entry_are_found(void **state)
     // A jump to the endbr64 is a new call of the function, not a loop.
     site = site_at(tl_analysis_entry(shared.analysis, named("not_looped")));
     assert_true(site.entry && !site.looped);
+    // A part that nobody calls belongs to the function; one that is called is another function.
+    site = site_at(named("with_cold"));
+    assert_int_equal(site.looper_count, 2);
+    assert_int_equal(site.loopers[0], named("at_warm") + 2);
+    assert_int_equal(site.loopers[1], named("with_cold_part") + 2);
+    assert_false(site_at(named("ping")).looped);
     site = site_at(named("many_loops"));
     assert_int_equal(site.looper_count, 4);
     assert_true(site.looper_more);
