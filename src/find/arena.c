@@ -72,11 +72,12 @@ bool tl_array_grow(void *array, size_t *capacity, size_t count, size_t element)
     size_t want = *capacity < 16 ? 16 : *capacity + *capacity / 2;
     if (want < count)
         want = count;
-    memcpy(&old, array, sizeof old);
+    memcpy(&old, array, sizeof old); // array is the address of any kind of pointer
     void *grown = reallocarray(old, want, element);
     if (!grown)
         return false;
     memcpy(array, &grown, sizeof grown);
     *capacity = want;
+    // cppcheck-suppress memleak ; the caller's pointer holds it
     return true;
 }

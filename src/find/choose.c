@@ -18,12 +18,6 @@
 
 #define CHOOSE_PATH_SIZE 4608u // PATH_MAX and a little
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 // "libc" means "libc.so.6" and "libc-2.31.so".
 static bool stem_equals(const char *stem, const char *name)
 {
@@ -37,7 +31,7 @@ static bool stem_equals(const char *stem, const char *name)
 
 static bool words_match(const struct tl_module *module, const char *file)
 {
-    const char *soname = tl_image_soname(module->image), *base = base_name(module->path);
+    const char *soname = tl_image_soname(module->image), *base = tl_path_base(module->path);
     if (tl_pattern_wild(file))
         return tl_glob(file, module->path) || tl_glob(file, base) ||
                (soname && tl_glob(file, soname));

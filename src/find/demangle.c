@@ -23,7 +23,8 @@ static void sink_add(const char *piece, size_t size, void *opaque)
     struct demangle_sink *sink = opaque;
     if (size > TL_DEMANGLED_SIZE - 1 - sink->size)
         longjmp(sink->full, 1);
-    memcpy(sink->text + sink->size, piece, size);
+    if (size > 0) // an empty piece may come as a null pointer
+        memcpy(sink->text + sink->size, piece, size);
     sink->size += size;
 }
 

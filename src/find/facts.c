@@ -165,7 +165,7 @@ static void add_writable(struct builder *builder, size_t index, const uint8_t *b
     }
     memcpy(copy, bytes, (size_t)segment->file_size);
     builder->facts->copy[index] = copy;
-    uint64_t start = relro.start - segment->vaddr, end = start;
+    uint64_t start = relro.start - segment->vaddr, end;
     if (relro.end > relro.start && start < segment->file_size) {
         uint64_t size = relro.end - relro.start;
         end = size < segment->file_size - start ? start + size : segment->file_size;

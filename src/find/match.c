@@ -250,7 +250,7 @@ static bool symbol_glob(const char *pattern, const char *name, size_t base)
 {
     if (strcmp(pattern, "*") == 0 || tl_glob(pattern, name))
         return true;
-    if (name[base] && base < TL_IMAGE_NAME_MAX) {
+    if (name[base]) {
         char *copy = strndup(name, base);
         bool match = copy && tl_glob(pattern, copy);
         free(copy);
@@ -395,7 +395,7 @@ static void last_identifier(const char *wanted, char out[SUGGEST_NAME_MAX])
 
 void tl_suggest(const struct tl_symbols *symbols, const char *wanted, struct tl_suggestions *out)
 {
-    char last[SUGGEST_NAME_MAX];
+    char last[SUGGEST_NAME_MAX] = "";
     last_identifier(wanted, last);
     size_t size = strlen(last);
     unsigned limit = size < 4 ? 1 : size < 9 ? 2 : 3, demangled = 0;

@@ -25,6 +25,12 @@
 #define MODULE_PATH_SIZE 4608u // PATH_MAX and a little
 #define DELETED " (deleted)"   // what the kernel prints behind the path of an unlinked file
 
+const char *tl_path_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 bool tl_text_append(char **list, const char *separator, const char *text)
 {
     size_t used = *list ? strlen(*list) : 0;
@@ -32,8 +38,7 @@ bool tl_text_append(char **list, const char *separator, const char *text)
     char *grown = realloc(*list, used + gap + size + 1);
     if (!grown)
         return false;
-    memcpy(grown + used, separator, gap);
-    memcpy(grown + used + gap, text, size + 1);
+    (void)snprintf(grown + used, gap + size + 1, "%s%s", gap ? separator : "", text);
     *list = grown;
     return true;
 }
@@ -208,7 +213,7 @@ static size_t find_main(const struct tl_modules *modules)
 static void put_main_first(struct tl_modules *modules)
 {
     size_t index = find_main(modules);
-    if (index == modules->count)
+    if (index == modules->count || !modules->module)
         return;
     struct tl_module found = modules->module[index];
     found.main = true;
@@ -216,18 +221,12 @@ static void put_main_first(struct tl_modules *modules)
     modules->module[0] = found;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static size_t find_needed(const struct tl_modules *modules, const char *name)
 {
     for (size_t i = 0; i < modules->count; i++) {
         const char *soname = tl_image_soname(modules->module[i].image);
         if ((soname && strcmp(soname, name) == 0) ||
-            strcmp(base_name(modules->module[i].path), base_name(name)) == 0)
+            strcmp(tl_path_base(modules->module[i].path), tl_path_base(name)) == 0)
             return i;
     }
     return modules->count;
@@ -327,7 +326,7 @@ int tl_modules_of_file(const char *path, const struct tl_image_options *options,
         return tl_diag_set(diag, TL_E_NOMEM, "%s: no memory", path);
     }
     error = add_module(modules, image, strdup(path), 0, NULL, diag);
-    if (!error) {
+    if (!error && modules->module) {
         modules->module[0].main = true;
         if (!put_in_order(modules))
             error = tl_diag_set(diag, TL_E_NOMEM, "%s: no memory", path);

@@ -13,6 +13,9 @@ struct tl_modules {
     pid_t pid;
 };
 
+// What stands behind the last slash.
+const char *tl_path_base(const char *path);
+
 // Appends "; " (or separator) and text to *list. false: no memory.
 bool tl_text_append(char **list, const char *separator, const char *text);
 

@@ -482,12 +482,6 @@ static int find_in_module(struct finder *finder, size_t index)
 
 // --- no match ---
 
-static const char *module_name(const struct tl_module *module)
-{
-    const char *slash = strrchr(module->path, '/');
-    return slash ? slash + 1 : module->path;
-}
-
 // The first module outside chosen[] that has the name, for the hint.
 static const struct tl_module *defined_elsewhere(struct finder *finder, const bool *chosen)
 {
@@ -555,7 +549,7 @@ static void diag_no_match(struct finder *finder, const bool *chosen, size_t chos
     if (other)
         tl_diag_set(finder->diag, TL_E_NOMATCH,
                     "no function '%.100s' in %.120s, but in %.120s: write %.60s:%.60s",
-                    spec->function, where, other->path, module_name(other), spec->function);
+                    spec->function, where, other->path, tl_path_base(other->path), spec->function);
     else if (chosen_count == 1 &&
              tl_symbols_of(modules->module[first].image, &symbols, NULL) == 0 &&
              tl_symbols_imports(symbols, spec->function))
@@ -573,7 +567,7 @@ static int diag_no_file(struct finder *finder)
     char names[320] = "";
     for (size_t i = 0, at = 0; i < modules->count && i < 8 && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%.60s", i ? ", " : "",
-                               module_name(&modules->module[i]));
+                               tl_path_base(modules->module[i].path));
     tl_diag_set(finder->diag, TL_E_NOMATCH, "no module '%.120s' is loaded; there are: %s%s",
                 finder->spec->file ? finder->spec->file : "main program", names,
                 modules->count > 8 ? " ..." : "");

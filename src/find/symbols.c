@@ -482,8 +482,8 @@ bool tl_symbols_imports(const struct tl_symbols *symbols, const char *name)
 
 size_t tl_image_symbols(const struct tl_image *image, const struct tl_symbol **out)
 {
-    struct tl_symbols *symbols;
-    if (tl_symbols_of(image, &symbols, NULL) != 0) {
+    struct tl_symbols *symbols = NULL;
+    if (tl_symbols_of(image, &symbols, NULL) != 0 || !symbols) {
         *out = NULL;
         return 0;
     }
@@ -498,6 +498,6 @@ size_t tl_image_symbols(const struct tl_image *image, const struct tl_symbol **o
 
 const char *tl_image_debug_path(const struct tl_image *image)
 {
-    struct tl_symbols *symbols;
-    return tl_symbols_of(image, &symbols, NULL) == 0 ? symbols->debug_path : NULL;
+    struct tl_symbols *symbols = NULL;
+    return tl_symbols_of(image, &symbols, NULL) == 0 && symbols ? symbols->debug_path : NULL;
 }

@@ -1,20 +1,11 @@
 // Fuzz target: an ELF file. Every question that find answers about it is asked, and the answers are
 // checked against the promises of find.h and analyse.h.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "find/find.h"
 #include "find/modules.h"
 #include "fuzz.h"
-
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "broken promise: %s\n", what);
-        abort();
-    }
-}
 
 static void check_symbols(const struct tl_image *image)
 {

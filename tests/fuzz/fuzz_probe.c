@@ -1,18 +1,9 @@
 // Fuzz target: the text of a probe, and the name it holds as a pattern and as a mangled name.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "find/match.h"
 #include "fuzz.h"
-
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "broken promise: %s\n", what);
-        abort();
-    }
-}
 
 static void check_spec(const struct tl_probe_spec *spec)
 {
