@@ -10,6 +10,7 @@ struct tl_agent_head {
     uint64_t code_addr;      // struct tl_code_header in the target; 0 in the file
     uint64_t slow_count_off; // entry tl_agent_slow_count, from the image's start
     uint64_t fault_off;      // entry tl_agent_fault_entry, for TL_ACTION_CALL
+    uint64_t leave_off;      // entry tl_agent_leave_entry, for TL_ACTION_LEAVE
     uint64_t image_size;
 };
 

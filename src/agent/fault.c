@@ -16,6 +16,7 @@ extern const uint64_t tl_agent_code_addr __attribute__((visibility("hidden")));
 
 void tl_agent_fault(uint64_t sig, struct tl_signal_info *info, struct tl_signal_context *context,
                     struct tl_signal_frame *frame);
+void tl_agent_leave(uint64_t a, uint64_t b, uint64_t c, struct tl_signal_frame *frame);
 
 static const struct tl_code_header *code_header(void)
 {
@@ -52,42 +53,39 @@ static const struct tl_fault_row *row_find(uint64_t rows_addr, uint64_t count, b
     return NULL;
 }
 
-// At the handler's entry: the kernel's own arguments are still in the registers.
-static bool fault_show(uint64_t sig, struct tl_signal_info *info, struct tl_signal_frame *frame)
+// At a handler's entry. frame is where the stack pointer points to.
+__attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *info,
+                                          struct tl_signal_context *context,
+                                          struct tl_signal_frame *frame)
 {
-    struct tl_signal_context *context = &frame->context;
     if (sig != TL_SIGNAL_ILL && sig != TL_SIGNAL_BUS && sig != TL_SIGNAL_FPE &&
         sig != TL_SIGNAL_SEGV)
-        return false;
-    if (info != &frame->info)
-        return false;
+        return;
+    if (context != &frame->context || info != &frame->info || !frame_is_kernels(frame))
+        return;
     // Without SA_SIGINFO the kernel passes both pointers too, but leaves the info as it was.
     bool informed = (uint32_t)info->number == sig;
     if (informed && info->code <= 0) // sent by somebody (SI_USER, SI_TKILL ...): no fault
-        return false;
+        return;
     const struct tl_fault_row *row =
         row_find(code_header()->fault_addr, code_header()->fault_count, false, context->pc);
     if (!row)
-        return false;
+        return;
     // These two give the instruction's address; the others that of the data.
     if (informed && (sig == TL_SIGNAL_ILL || sig == TL_SIGNAL_FPE) && info->addr == context->pc)
         info->addr = row->site;
     context->sp += row->sp_bytes;
     context->pc = row->site;
-    return true;
 }
 
-// frame is where the stack pointer points to: at the first instruction of a handler, and at each of
-// its returns, that is the kernel's frame. At a return the registers hold anything.
-__attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *info,
-                                          struct tl_signal_context *context,
+// At each of a handler's returns, where the registers hold anything. Leaving for an instruction
+// inside a window: its bytes are a branch's now, its copy goes on.
+__attribute__((used)) void tl_agent_leave(uint64_t a, uint64_t b, uint64_t c,
                                           struct tl_signal_frame *frame)
 {
+    (void)a, (void)b, (void)c;
     if (!frame_is_kernels(frame))
         return;
-    if (context == &frame->context && fault_show(sig, info, frame))
-        return;
-    // Leaving for an instruction inside a window: its bytes are a branch's now, its copy goes on.
     const struct tl_fault_row *way = row_find(code_header()->resume_addr,
                                               code_header()->resume_count, true, frame->context.pc);
     if (way)

@@ -29,7 +29,10 @@ enum tl_action {
     TL_ACTION_NONE = 0,  // nothing: only displace (an auxiliary site)
     TL_ACTION_COUNT = 1, // add 1 to the thread's counter
     TL_ACTION_CALL = 2,  // call call_addr, TL_CALL_SKIP bytes below the stack pointer
-    TL_ACTION_COUNT_CALL = TL_ACTION_COUNT | TL_ACTION_CALL, // in this order
+    TL_ACTION_LEAVE = 4, // the same with leave_addr
+    // A site may have all of them, in this order.
+    TL_ACTION_COUNT_CALL = TL_ACTION_COUNT | TL_ACTION_CALL,
+    TL_ACTION_GUARD = TL_ACTION_CALL | TL_ACTION_LEAVE,
 };
 
 // The red zone, which a called agent leaves alone. agent_entry.S counts on it.
@@ -42,6 +45,7 @@ struct tl_emit_in {
     tl_addr control_addr;   // control word page (struct tl_control) in the target
     tl_addr slow_addr;      // the agent's slow path entry (tl_agent_slow_count)
     tl_addr call_addr;      // the agent's entry for TL_ACTION_CALL; it keeps all registers and flags
+    tl_addr leave_addr;     // ... for TL_ACTION_LEAVE
     uint32_t counter_off;   // byte offset of the probe's counter in a block
     tl_regset dead;         // dead before the site
     const struct tl_insn *insn; // the displaced instructions, at their RUNTIME addresses and targets
@@ -75,7 +79,8 @@ struct tl_fault_point {
 struct tl_detour {
     uint16_t size;       // all, with the literals
     uint16_t displaced;  // offset of the first displaced instruction (the action lies before it)
-    // One for each displaced instruction, and one for the branch back.
+    uint8_t insn_count;  // displaced
+    // One for each displaced instruction, and one for the branch back, if there is one.
     struct tl_boundary boundary[TL_WINDOW_INSNS_MAX + 1];
     uint8_t boundary_count;
     struct tl_fault_point fault[TL_FAULT_POINTS_MAX]; // ascending

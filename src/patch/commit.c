@@ -71,7 +71,7 @@ static int needs_keep(struct commit *commit)
         const struct tl_plan *plan = commit->input->plan[i];
         install->needs[i].count = plan->needs_count;
         memcpy(install->needs[i].plan, plan->needs, sizeof install->needs[i].plan);
-        install->needs[i].guard = plan->action & TL_ACTION_CALL;
+        install->needs[i].guard = plan->action & TL_ACTION_GUARD;
         install->needs[i].faults = plan->rung == TL_RUNG_JUMP && plan->faults;
         install->needs[i].faults_interior = install->needs[i].faults && plan->interior;
     }
@@ -568,12 +568,24 @@ static int commit_stopped(struct commit *commit)
     return error;
 }
 
+// Bytes of the pools that become memory: a mapping's pages without a detour never do.
+static uint64_t detour_pages_size(const struct tl_commit_input *input)
+{
+    uint64_t pages = 0;
+    tl_addr last = 0;
+    for (size_t i = 0; i < input->detour_count; i++) {
+        tl_addr page = tl_page_down(input->detour[i].addr);
+        tl_addr end = input->detour[i].addr + input->detour[i].detour->size;
+        pages += (tl_page_up(end) - page) / TL_PAGE_SIZE - (page == last); // neighbours in the list
+        last = tl_page_down(end - 1);
+    }
+    return pages * TL_PAGE_SIZE;
+}
+
 static int commit_held(struct commit *commit)
 {
     struct tl_install *install = commit->install;
-    uint64_t needed = 0;
-    for (size_t i = 0; i < commit->input->mapping_count; i++)
-        needed += range_size(commit->input->mapping[i]);
+    uint64_t needed = detour_pages_size(commit->input);
     int error = writes_collect(commit);
     if (!error && tl_faults_rows(install, commit->input, install->beside) != 0)
         error = tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");

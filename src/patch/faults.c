@@ -116,7 +116,8 @@ static void detour_rows(const struct tl_plan_detour *from, struct tl_fault_row *
         row[(*rows)++] = (struct tl_fault_row){.pc = from->addr + detour->fault[k].off,
                                                .site = from->site,
                                                .sp_bytes = UINT64_C(8) * detour->fault[k].sp_words};
-    for (size_t k = 1; k < detour->boundary_count; k++) {
+    // Not the branch back: where it leads the text is as it was, and may fault by itself.
+    for (size_t k = 1; k < detour->boundary_count && k < detour->insn_count; k++) {
         struct tl_fault_row inner = {.pc = from->addr + detour->boundary[k].off,
                                      .site = from->site + detour->boundary[k].insn_off};
         row[(*rows)++] = inner;

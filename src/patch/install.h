@@ -62,7 +62,7 @@ struct tl_install {
     struct tl_code_header header;
     tl_addr code_addr;
     uint64_t slow_count_off; // in the agent image
-    uint64_t fault_off;      // in the agent image
+    uint64_t fault_off, leave_off; // in the agent image
     uint64_t caught;         // bit n - 1: fault signal n has a handler, when last asked
     tl_addr handler[TL_FAULT_HANDLERS_MAX];
     size_t handler_count;

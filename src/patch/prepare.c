@@ -95,6 +95,7 @@ static int code_map(struct tl_install *install, struct tl_diag *diag)
     head.code_addr = install->code_addr;
     install->slow_count_off = head.slow_count_off;
     install->fault_off = head.fault_off;
+    install->leave_off = head.leave_off;
     int error = tl_memfd_create(target, header->control_addr + TL_SCRATCH_OFF, TL_CODE_NAME, true,
                                 header->size, &memfd, diag);
     if (error)
@@ -335,6 +336,7 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
     emit->table_addr = install->header.control_addr + TL_PAGE_SIZE;
     emit->slow_addr = install->header.agent_addr + install->slow_count_off;
     emit->call_addr = install->header.agent_addr + install->fault_off;
+    emit->leave_addr = install->header.agent_addr + install->leave_off;
 }
 
 size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out,

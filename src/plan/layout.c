@@ -205,7 +205,7 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
                 (insn->reloc == TL_RELOC_ICALL && insn->flags & TL_INSN_PCREL_DATA);
     *refusal = TL_REFUSE_NO_WINDOW;
     // An agent that is called wants the stack as it is before the site.
-    if (!call || spot->looped || spot->action & TL_ACTION_CALL || !planner->arch->emit_retarget)
+    if (!call || spot->looped || spot->action & TL_ACTION_GUARD || !planner->arch->emit_retarget)
         return 0;
     one_begin(planner, spot, layout, TL_WAY_CALL);
     layout->in.call_retarget = true;

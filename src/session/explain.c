@@ -118,7 +118,8 @@ int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
                                     .table_addr = TL_SPACE_ADDR_MAX / 2,
                                     .control_addr = TL_SPACE_ADDR_MAX / 2 + TL_PAGE_SIZE,
                                     .slow_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE,
-                                    .call_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
+                                    .call_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE,
+                                    .leave_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
     for (size_t i = 0; !error && i < session->sites.count; i += EXPLAIN_BATCH) {
         size_t count = session->sites.count - i;
         if (count > EXPLAIN_BATCH)

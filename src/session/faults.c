@@ -90,7 +90,7 @@ static int guard_add(struct tl_session *session, const struct tl_plan_request *r
     struct tl_plan_request *twin = request_twin(session, request);
     if (!twin)
         return request_append(session, request, diag);
-    twin->action |= twin->action == TL_ACTION_CALL ? 0 : TL_ACTION_COUNT_CALL;
+    twin->action |= request->action | (twin->action & TL_ACTION_GUARD ? 0u : TL_ACTION_COUNT);
     return 0;
 }
 
@@ -105,6 +105,7 @@ static int exits_add(struct tl_session *session, const struct tl_plan_request *e
            tl_session_exits(module, entry->facts.function.vaddr, exits, HANDLER_EXITS_MAX, &count);
     for (size_t i = 0; *all && i < count; i++) {
         struct tl_plan_request request = *entry;
+        request.action = TL_ACTION_LEAVE;
         int error = tl_analysis_site(module->analysis, exits[i], &request.facts, diag);
         if (!error)
             error = guard_add(session, &request, diag);
@@ -140,7 +141,7 @@ bool tl_session_guards_planned(const struct tl_session *session)
 {
     bool planned = true;
     for (size_t i = 0; i < session->request_count; i++) {
-        if (session->requests[i].action & TL_ACTION_CALL)
+        if (session->requests[i].action & TL_ACTION_GUARD)
             planned &= tl_plan_get(session->plans, i)->rung == TL_RUNG_JUMP;
     }
     return planned;
@@ -215,6 +216,7 @@ static int guard_commit(struct tl_session *session, struct tl_session_guard *gua
     tl_install_emit_input(session->install, &plan.emit); // people's counters are there
     tl_install_emit_input(guard->install, &own);
     plan.emit.call_addr = own.call_addr;
+    plan.emit.leave_addr = own.leave_addr;
     options.used_count =
         tl_install_used_ranges(guard->install, &options.used, &options.mapping_limit);
     int error = tl_space_create(&options, &space, diag);

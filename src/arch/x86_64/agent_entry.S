@@ -16,6 +16,7 @@ tl_agent_code_addr:
         .quad   0
         .quad   tl_agent_slow_count - tl_agent_head_start
         .quad   tl_agent_fault_entry - tl_agent_head_start
+        .quad   tl_agent_leave_entry - tl_agent_head_start
         .quad   tl_agent_image_end - tl_agent_head_start
 
         .text
@@ -30,13 +31,15 @@ tl_agent_slow_count:
         ret
         .size   tl_agent_slow_count, . - tl_agent_slow_count
 
-// At the first instruction of a function that handles faults, the stack pointer TL_CALL_SKIP (128)
-// bytes lower. Registers and flags stay; those that C code preserves are left to it.
-        .globl  tl_agent_fault_entry
-        .hidden tl_agent_fault_entry
-        .type   tl_agent_fault_entry, @function
+// At the first instruction of a function that handles faults, and at its returns, the stack pointer
+// TL_CALL_SKIP (128) bytes lower. Registers and flags stay; those that C code preserves are left to
+// it.
         .set    saved, 10 * 8
-tl_agent_fault_entry:
+.macro  entry name, function
+        .globl  \name
+        .hidden \name
+        .type   \name, @function
+\name:
         pushfq
         push    %rax
         push    %rcx
@@ -49,7 +52,7 @@ tl_agent_fault_entry:
         push    %r11
         cld
         lea     saved + 8 + 128(%rsp), %rcx
-        call    tl_agent_fault
+        call    \function
         pop     %r11
         pop     %r10
         pop     %r9
@@ -61,6 +64,9 @@ tl_agent_fault_entry:
         pop     %rax
         popfq
         ret
-        .size   tl_agent_fault_entry, . - tl_agent_fault_entry
+        .size   \name, . - \name
+.endm
+        entry   tl_agent_fault_entry, tl_agent_fault
+        entry   tl_agent_leave_entry, tl_agent_leave
 
         .section .note.GNU-stack, "", @progbits

@@ -267,10 +267,10 @@ static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const st
 }
 
 // The agent keeps every register and flag.
-static void agent_call(struct tl_writer *w, const struct tl_emit_in *in)
+static void agent_call(struct tl_writer *w, tl_addr to)
 {
     red_zone_skip(w, false);
-    call_put(w, in->call_addr);
+    call_put(w, to);
     TL_PUT(w, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0); // lea 128(%rsp),%rsp
 }
 
@@ -294,7 +294,9 @@ static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, st
         frame_restore(w, &f);
     }
     if (in->action & TL_ACTION_CALL)
-        agent_call(w, in);
+        agent_call(w, in->call_addr);
+    if (in->action & TL_ACTION_LEAVE)
+        agent_call(w, in->leave_addr);
     uint8_t refusal =
         in->call_retarget ? tl_relocate_retargeted(in, w, out) : tl_relocate_displaced(in, w, out);
     if (refusal)

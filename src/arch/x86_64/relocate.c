@@ -423,6 +423,7 @@ uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
     struct relocator r = {.in = in, .w = w, .out = out};
     tl_addr site = in->insn[0].addr;
     out->displaced = w->size;
+    out->insn_count = in->insn_count;
     out->boundary_count = 0;
     for (uint8_t i = 0; i < in->insn_count; i++) {
         const struct tl_insn *insn = &in->insn[i];
@@ -454,6 +455,7 @@ uint8_t tl_relocate_retargeted(const struct tl_emit_in *in, struct tl_writer *w,
     struct relocator r = {.in = in, .w = w, .out = out};
     const struct tl_insn *insn = &in->insn[0];
     out->displaced = w->size;
+    out->insn_count = 0;
     out->boundary_count = 0; // the call ran at its own place: no state here equals one before it
     if (insn->reloc == TL_RELOC_CALL)
         return call_emit(&r, insn, true);

@@ -137,8 +137,11 @@ static const struct row {
     {"one_unknown", "one_unknown", "one", "jump", 1},
     {"pun_later", "pun_later", "pun", "skip", 1},
     {"pun_later", "pun_later", "pun", "fix", 1},
-    {"window_later", "window_later", "", "skip", 0},
-    {"window_first", "window_first", "", "skip", 0},
+    {"window_later", "window_later", "window", "skip", 1},
+    {"window_later", "window_later", "window", "fix", 1}, // goes on in the copy
+    {"window_later", "window_later", "window", "jump", 1},
+    {"window_first", "window_first", "window", "skip", 1},
+    {"window_first", "window_first", "window", "fix", 2},
 };
 #define ROW_COUNT (sizeof rows / sizeof *rows)
 
