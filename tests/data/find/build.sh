@@ -54,7 +54,7 @@ gcc $flags -o "$out/rseq" "$src/rseq.S"
 gcc $flags -pie -fPIE -o "$out/ifunc" "$src/ifunc.c"
 gcc $flags -static-pie -fPIE -o "$out/ifunc-static-pie" "$src/ifunc.c" 2>/dev/null || rm -f "$out/ifunc-static-pie"
 gcc $flags -static -no-pie -o "$out/ifunc-static" "$src/ifunc.c"
-gcc $flags -shared -fPIC -DLIBRARY -o "$out/libifunc.so" "$src/ifunc.c"
+gcc $flags -shared -fPIC -DLIBRARY -Wl,-z,lazy -o "$out/libifunc.so" "$src/ifunc.c"
 gcc $flags -pie -fPIE -Wl,-z,lazy -o "$out/ifunc-lazy" "$src/ifunc_user.c" -L"$out" -lifunc -Wl,-rpath,"$out"
 gcc $flags -pie -fno-plt -fPIE -Wl,-z,now -o "$out/ifunc-now" "$src/ifunc_user.c" -L"$out" -lifunc -Wl,-rpath,"$out"
 
@@ -72,7 +72,7 @@ debug=$out/debug
 id=$(readelf -n "$out/basic" | sed -n 's/.*Build ID: *//p')
 head=$(echo "$id" | cut -c1-2) tail=$(echo "$id" | cut -c3-)
 mkdir -p "$debug/.build-id/$head" "$debug/wrong/.build-id/$head" "$debug/link/.debug" "$debug/crc" \
-    "$debug/root/usr/lib/debug/.build-id/$head" "$debug/evil"
+    "$debug/root/usr/lib/debug/.build-id/$head"
 objcopy --only-keep-debug "$out/basic" "$debug/basic.debug"
 cp "$debug/basic.debug" "$debug/.build-id/$head/$tail.debug"
 cp "$debug/basic.debug" "$debug/root/usr/lib/debug/.build-id/$head/$tail.debug"
@@ -86,11 +86,22 @@ basic nobuildid -pie -fPIE -Wl,--build-id=none
     objcopy --strip-all --add-gnu-debuglink=nobuildid.debug "$out/nobuildid" good &&
     cp nobuildid.debug changed.debug && objcopy --strip-all --add-gnu-debuglink=changed.debug "$out/nobuildid" bad &&
     printf x >>changed.debug)
-# A link that wants out of its directory.
-cp "$out/basic" "$debug/evil/secret.debug"
+# A link that wants out of its directory, to a file that would fit.
 mkdir -p "$debug/evil/in"
-printf '../secret.debug\0\0\0\0\0' >"$debug/evil/link.bin"
+cp "$debug/crc/nobuildid.debug" "$debug/evil/secret.debug"
+python3 - "$debug/evil/secret.debug" "$debug/evil/link.bin" <<'PY'
+import struct, sys, zlib
+crc = zlib.crc32(open(sys.argv[1], "rb").read())
+open(sys.argv[2], "wb").write(b"../secret.debug\0" + struct.pack("<I", crc))
+PY
 objcopy --strip-all --add-section .gnu_debuglink="$debug/evil/link.bin" "$out/nobuildid" "$debug/evil/in/evil"
+cp "$debug/evil/secret.debug" "$debug/evil/in/secret.debug"
+python3 - "$debug/evil/link.bin" "$debug/evil/in/link.bin" <<'PY'
+import sys
+link = open(sys.argv[1], "rb").read()
+open(sys.argv[2], "wb").write(b"secret.debug\0\0\0\0" + link[-4:])
+PY
+objcopy --strip-all --add-section .gnu_debuglink="$debug/evil/in/link.bin" "$out/nobuildid" "$debug/evil/in/tame"
 
 # --- .gnu_debugdata
 if have xz; then
@@ -106,6 +117,21 @@ if have xz; then
     head -c 80000000 /dev/zero | xz -0 >"$out/bomb.xz"
     objcopy --strip-all --add-section .gnu_debugdata="$out/bomb.xz" "$out/basic" "$out/basic-debugdata-bomb"
 fi
+
+# --- a table longer than one bit map of DT_RELR
+python3 - >"$out/table.c" <<'PY'
+for index in range(200):
+    print(f"__attribute__((noinline)) static int entry{index}(int x) {{ return x + {index}; }}")
+print("int (*volatile table[])(int) = {")
+for index in range(200):
+    print(f"    entry{index}," + (" 0," if index % 3 == 0 else ""))
+print("};\nint main(int argc, char **argv) { (void)argv; return table[argc % 9](argc); }")
+PY
+gcc $flags -pie -fPIE -o "$out/table" "$out/table.c"
+if have ld.lld; then
+    gcc $flags -pie -fPIE -fuse-ld=lld -Wl,--pack-dyn-relocs=relr -o "$out/table-relr" "$out/table.c"
+fi
+rm -f "$out/table.c"
 
 # --- one large program: many names to look through
 python3 - >"$out/large.S" <<'PY'

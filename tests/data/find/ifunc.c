@@ -26,7 +26,14 @@ static int (*choose(void))(int)
 }
 int chosen(int value) __attribute__((ifunc("choose")));
 
-#ifndef LIBRARY
+#ifdef LIBRARY
+// The library's own lazily bound slot for its own IFUNC.
+int call_chosen(int value);
+int call_chosen(int value)
+{
+    return chosen(value) + 1;
+}
+#else
 int main(int argc, char **argv)
 {
     (void)argv;

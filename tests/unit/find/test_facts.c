@@ -162,6 +162,27 @@ static void relocated_data_is_relocated(void **state)
     }
 }
 
+// A table of 200 functions with gaps: several bit maps of DT_RELR, or as many plain relocations.
+static void long_tables_are_whole(void **state)
+{
+    static const char *const tables[] = {"table", "table-relr"};
+    (void)state;
+    for (size_t f = 0; f < TL_ARRAY_COUNT(tables); f++) {
+        const struct tl_symbol *symbol;
+        size_t found = 0;
+        if (!victim_path(tables[f]))
+            continue;
+        struct tl_image *image = victim_open(tables[f], NULL, NULL);
+        const struct tl_module_facts *facts = facts_of(image);
+        size_t count = tl_image_symbols(image, &symbol);
+        for (size_t i = 0; i < count; i++)
+            found += strncmp(symbol[i].name, "entry", 5) == 0 &&
+                     facts_point_to(facts->pointers, facts->pointer_count, symbol[i].vaddr);
+        assert_int_equal(found, 200);
+        tl_image_close(image);
+    }
+}
+
 static void entry_and_init_are_pointers(void **state)
 {
     (void)state;
@@ -251,6 +272,7 @@ int main(void)
         cmocka_unit_test(extents_join_symbols_and_unwind),
         cmocka_unit_test(relocated_label_tables_are_pointers),
         cmocka_unit_test(relocated_data_is_relocated),
+        cmocka_unit_test(long_tables_are_whole),
         cmocka_unit_test(entry_and_init_are_pointers),
         cmocka_unit_test(landing_pads_are_found),
         cmocka_unit_test(restartable_sequences_are_found),

@@ -218,7 +218,7 @@ static void expect_debug(const char *name, const char *debug_dir, const char *ro
         const struct tl_symbol *same = symbol_named(whole, "split");
         const struct tl_symbol *split = symbol_named(image, "split");
         assert_non_null(split);
-        if (strstr(name, "crc") == NULL)
+        if (!strstr(name, "crc") && !strstr(name, "evil"))
             assert_int_equal(split->vaddr, same->vaddr);
         tl_image_close(whole);
     }
@@ -262,6 +262,7 @@ static void debug_link_can_not_climb(void **state)
 {
     (void)state;
     expect_debug("debug/evil/in/evil", NULL, NULL, NULL);
+    expect_debug("debug/evil/in/tame", NULL, NULL, "/in/secret.debug"); // the same without "../"
 }
 
 // C117
