@@ -63,6 +63,10 @@ int tl_proc_status_read(pid_t pid, struct tl_proc_status *out, struct tl_diag *d
 // /proc/PID/exe: whatever has the map's device and inode. Returns an fd or negative TL_E_*.
 int tl_proc_open_mapped(pid_t pid, const struct tl_map *map, struct tl_diag *diag);
 
+// Whether mapped pages that nobody touches cost the target something: its memory is locked (they would
+// be filled at once), or its address space is limited.
+bool tl_proc_maps_cost(pid_t pid);
+
 // AT_* value from /proc/PID/auxv; 0 if absent.
 uint64_t tl_proc_auxv(pid_t pid, unsigned long type);
 

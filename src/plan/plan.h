@@ -32,6 +32,7 @@ struct tl_space_options {
         *used; // every mapping and every excluded range (above the heap, stack room), sorted
     size_t used_count;
     size_t mapping_limit;       // how many new mappings the target may get (vm.max_map_count)
+    bool lean;                  // map no page that no detour needs (locked memory, address-space limit)
     tl_addr addr_min, addr_max; // usable addresses (mmap_min_addr .. TASK_SIZE)
 };
 int tl_space_create(const struct tl_space_options *options, struct tl_space **out,

@@ -49,6 +49,7 @@ struct tl_space {
     struct group *group;
     size_t group_count, group_max, group_used; // used: with pages
     size_t mapping_limit;
+    bool lean;
     struct tl_range *mapping;
     size_t mapping_count;
 };
@@ -94,6 +95,7 @@ int tl_space_create(const struct tl_space_options *options, struct tl_space **ou
     qsort(used, options->used_count, sizeof *used, range_compare);
     gaps_fill(space, used, options->used_count, options->addr_min, options->addr_max);
     space->mapping_limit = options->mapping_limit;
+    space->lean = options->lean;
     free(used);
     *out = space;
     return 0;
@@ -638,9 +640,11 @@ int tl_space_merge(struct tl_space *space, struct tl_diag *diag)
     size_t wanted = space->mapping_limit < MAPPINGS_WANTED ? space->mapping_limit : MAPPINGS_WANTED;
     tl_addr hole = 0;
     size_t count = pages_merge(space, hole, NULL);
-    for (hole = TL_PAGE_SIZE; count > wanted && hole < GROUP_SIZE; hole *= 4)
+    for (hole = TL_PAGE_SIZE; !space->lean && count > wanted && hole < GROUP_SIZE; hole *= 4)
         count = pages_merge(space, hole, NULL);
-    if (count > wanted)
+    if (space->lean)
+        hole = 0;
+    else if (count > wanted)
         hole = GROUP_SIZE;
     else
         hole /= 4;

@@ -149,7 +149,9 @@ static int plan_all(struct tl_session *session, struct tl_diag *diag)
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = session->faults};
     plan.emit.action = TL_ACTION_COUNT;
     tl_install_emit_input(session->install, &plan.emit);
-    struct tl_space_options space = {.addr_min = TL_SPACE_ADDR_MIN, .addr_max = TL_SPACE_ADDR_MAX};
+    struct tl_space_options space = {.addr_min = TL_SPACE_ADDR_MIN,
+                                     .addr_max = TL_SPACE_ADDR_MAX,
+                                     .lean = tl_proc_maps_cost(session->options.pid)};
     space.used_count =
         tl_install_used_ranges(session->install, &space.used, &space.mapping_limit);
     int error = tl_space_create(&space, &session->space, diag);
@@ -308,6 +310,8 @@ int tl_session_detach(struct tl_session *session, struct tl_diag *diag)
     double start = tl_session_now_ms();
     session->attached = false;
     int error = 0;
+    if (session->uprobes)
+        tl_uprobes_stop(session->uprobes);
     hits_refresh(session);
     tl_uprobes_destroy(session->uprobes); // before our text: its pages may hold the kernel's bytes
     session->uprobes = NULL;
