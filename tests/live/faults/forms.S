@@ -131,11 +131,14 @@ begin one_call
         ret
 end one_call
 
-// Entries of handlers with room for a branch.
+// Handlers with room for a branch at their entry and, in the padding, at their return.
 .macro handler name
 begin \name
         mov     $0x1234, %eax
-        jmp     handle
+        sub     $8, %rsp
+        call    handle
+        add     $8, %rsp
+        ret
         .size   \name, . - \name
 .endm
 handler handler_plain

@@ -1,6 +1,6 @@
 // Takes commands on its standard input, one a line, and answers each with one line:
-//   install HANDLER FLAGS   handles all four signals; FLAGS of "sandi": siginfo, alternate stack,
-//                           nodefer, one signal only (divide), reset
+//   install HANDLER FLAGS   handles all four signals; FLAGS of "sandcm": siginfo, alternate stack,
+//                           nodefer, divisions only, compiled code, made at run time
 //   call FORM WHAT          calls a form; the handler does WHAT: skip, fix, jump, next (fault again)
 //   fork FORM WHAT          the same in a child
 //   direct                  calls a handler as a function, with all sorts of arguments
@@ -173,6 +173,19 @@ static void direct(void)
     now.direct = 0;
 }
 
+// A handler made at run time, in memory of no file: movabs $handle, %rax; jmp *%rax.
+static void *handler_made(void)
+{
+    unsigned char code[] = {0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0};
+    void (*to)(int, siginfo_t *, void *) = handle;
+    unsigned char *at =
+        mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(code + 2, &to, sizeof to);
+    memcpy(at, code, sizeof code);
+    mprotect(at, PAGE, PROT_READ | PROT_EXEC);
+    return at;
+}
+
 static void install(const char *name, const char *flags)
 {
     static const int sigs[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
@@ -184,6 +197,8 @@ static void install(const char *name, const char *flags)
                                                        : handler_late;
     if (strchr(flags, 'c')) // compiled code, not a form
         action.sa_sigaction = handle;
+    if (strchr(flags, 'm')) // made at run time
+        action.sa_sigaction = (void (*)(int, siginfo_t *, void *))handler_made();
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
         if (!strchr(flags, 'd') || sigs[i] == SIGFPE)
             sigaction(sigs[i], &action, NULL);
