@@ -73,6 +73,7 @@ struct tl_install {
     const struct tl_install *beside; // see tl_install_options
     uint64_t thread_pointer; // enum tl_thread_pointer
     const void *data;        // local mapping of the counters
+    int data_fd;             // its memfd, 0: none yet
     struct tl_range *used;
     size_t used_count, mapping_limit;
     struct tl_writes writes;

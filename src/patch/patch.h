@@ -68,6 +68,8 @@ int tl_install_detach(struct tl_install *install, struct tl_diag *diag);
 
 // Local read-only mapping of the shared counters; stays readable after the target's death. NULL before prepare.
 const void *tl_install_data(const struct tl_install *install, size_t *size);
+// The memfd behind it, owned by the install; -1 before prepare.
+int tl_install_data_fd(const struct tl_install *install);
 
 struct tl_install_times {
     double borrowed_ms, stopped_ms, detach_stopped_ms;

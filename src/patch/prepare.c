@@ -131,6 +131,9 @@ static int data_fill(struct tl_install *install, const struct tl_memfd *memfd, s
     if (data == MAP_FAILED)
         return tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be mapped: %s", strerror(errno));
     install->data = data;
+    install->data_fd = fcntl(memfd->local, F_DUPFD_CLOEXEC, 3);
+    if (install->data_fd < 0)
+        install->data_fd = 0; // only costs memory: all blocks are read then
     return 0;
 }
 
@@ -320,6 +323,8 @@ void tl_install_destroy(struct tl_install *install)
         (void)tl_target_run(install->target, abandon_run, install, NULL);
     if (install->data)
         munmap((void *)(uintptr_t)install->data, install->header.data_size);
+    if (install->data_fd > 0)
+        close(install->data_fd);
     free(install->used);
     free(install->writes.write);
     free(install->needs);
@@ -345,6 +350,11 @@ size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_
     *out = install->used;
     *mapping_limit = install->mapping_limit;
     return install->used_count;
+}
+
+int tl_install_data_fd(const struct tl_install *install)
+{
+    return install->data_fd > 0 ? install->data_fd : -1;
 }
 
 const void *tl_install_data(const struct tl_install *install, size_t *size)

@@ -262,19 +262,25 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
 
 static void hits_refresh(struct tl_session *session)
 {
-    size_t size = 0;
+    size_t size = 0, count = session->state_count;
     const void *data = session->install ? tl_install_data(session->install, &size) : NULL;
-    for (size_t i = 0; i < session->state_count; i++) {
+    uint64_t *jump = data ? calloc(count, sizeof *jump) : NULL;
+    if (jump && tl_drain_counts(data, size, tl_install_data_fd(session->install), 0,
+                                (uint32_t)count, jump, NULL)) {
+        free(jump);
+        jump = NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
         struct tl_session_site *state = &session->state[i];
         uint64_t hits = 0;
         if (state->rung == TL_RUNG_KERNEL && session->uprobes) {
             if (!tl_uprobes_count(session->uprobes, state->uprobe, &hits, NULL))
                 state->hits = hits;
-        } else if (state->rung == TL_RUNG_JUMP && data) {
-            if (!tl_drain_count(data, size, state->counter, &hits, NULL))
-                state->hits = hits;
+        } else if (state->rung == TL_RUNG_JUMP && jump) {
+            state->hits = jump[state->counter];
         }
     }
+    free(jump);
 }
 
 int tl_session_poll(struct tl_session *session, struct tl_diag *diag)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -46,6 +48,40 @@ static void counter_write(unsigned char *data, size_t block, uint32_t probe, uin
            sizeof value);
 }
 
+static int count_one(const void *data, size_t size, uint32_t probe, uint64_t *hits,
+                     struct tl_diag *diag)
+{
+    return tl_drain_counts(data, size, -1, probe, 1, hits, diag);
+}
+
+// Holes are passed over and stay holes; what lies between them is counted once.
+static void test_holes_are_left_alone(void **state)
+{
+    (void)state;
+    const uint64_t stride = 3 * 4096;
+    const size_t size = TL_BLOCK_FIRST_OFF + BLOCKS * stride;
+    uint64_t hits[1500], expected[1500] = {0};
+    int fd = memfd_create("counters", MFD_CLOEXEC);
+    assert_true(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+    struct tl_data_header header = {.magic = TL_DATA_MAGIC, .stride = stride};
+    assert_int_equal(pwrite(fd, &header, sizeof header, 0), sizeof header);
+    for (unsigned i = 0; i < 40; i++) {
+        uint64_t block = i * 37 % BLOCKS, probe = i * 523 % 1500, value = i + 1;
+        uint64_t off = TL_BLOCK_FIRST_OFF + block * stride + TL_BLOCK_HEADER_SIZE + 8 * probe;
+        assert_int_equal(pwrite(fd, &value, sizeof value, (off_t)off), sizeof value);
+        expected[probe] += value;
+    }
+    struct stat before, after;
+    fstat(fd, &before);
+    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    assert_int_equal(tl_drain_counts(data, size, fd, 0, 1500, hits, NULL), 0);
+    assert_memory_equal(hits, expected, sizeof hits);
+    fstat(fd, &after);
+    assert_int_equal(after.st_blocks, before.st_blocks);
+    (void)munmap(data, size);
+    close(fd);
+}
+
 static void test_all_blocks_are_summed(void **state)
 {
     (void)state;
@@ -62,7 +98,7 @@ static void test_all_blocks_are_summed(void **state)
     }
     for (uint32_t probe = 0; probe < PROBES; probe++) {
         uint64_t hits = 0;
-        assert_int_equal(tl_drain_count(data, SIZE, probe, &hits, NULL), 0);
+        assert_int_equal(count_one(data, SIZE, probe, &hits, NULL), 0);
         assert_int_equal(hits, expected[probe]);
     }
     (void)munmap(base, base_size);
@@ -103,12 +139,12 @@ static void test_hostile_headers_are_errors(void **state)
         memcpy(data, &header, room);
         uint64_t hits = 42;
         struct tl_diag diag = {{0}};
-        int error = tl_drain_count(data, rows[i].size, rows[i].probe, &hits, &diag);
+        int error = count_one(data, rows[i].size, rows[i].probe, &hits, &diag);
         if (error != TL_E_FORMAT || hits != 42 || !diag.text[0])
             fail_msg("row %zu: error %d, hits %llu", i, error, (unsigned long long)hits);
         (void)munmap(base, base_size);
     }
-    assert_int_equal(tl_drain_count(NULL, SIZE, 0, NULL, NULL), TL_E_FORMAT);
+    assert_int_equal(count_one(NULL, SIZE, 0, NULL, NULL), TL_E_FORMAT);
 }
 
 static void test_random_bytes_are_never_read_outside(void **state)
@@ -134,7 +170,7 @@ static void test_random_bytes_are_never_read_outside(void **state)
         // The end of what is given is the end of what can be read.
         unsigned char *start = data + (SIZE - size);
         memmove(start, data, sizeof(struct tl_data_header));
-        if (!tl_drain_count(start, size, (uint32_t)random() % 64, &hits, NULL))
+        if (!count_one(start, size, (uint32_t)random() % 64, &hits, NULL))
             accepted++;
     }
     assert_true(accepted > 0 && accepted < ROUNDS);
@@ -145,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_blocks_are_summed),
+        cmocka_unit_test(test_holes_are_left_alone),
         cmocka_unit_test(test_hostile_headers_are_errors),
         cmocka_unit_test(test_random_bytes_are_never_read_outside),
     };
