@@ -109,9 +109,9 @@ int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
     if (error)
         return error;
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .alone = true};
-    // A process that handles faults: each handler is taken to get its probe.
+    // A process that handles faults: each handler is taken to get its probes.
     if (session->options.pid && tl_faults_caught(session->options.pid))
-        plan.faults = TL_FAULT_LONE;
+        plan.faults = TL_FAULT_RESUMED;
     // Addresses in the middle of the usable space stand in for the target's; only sizes depend on them.
     plan.emit = (struct tl_emit_in){.action = TL_ACTION_COUNT,
                                     .thread_pointer = TL_TP_FS_WORD,
