@@ -12,6 +12,7 @@
 // fails the whole.
 #include "find/facts.h"
 
+#include <fnmatch.h>
 #include <linux/rseq.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ struct tl_facts {
     uint8_t **copy; // relocated bytes, by segment index; NULL: none
     size_t copy_count;
     struct tl_vaddr_list pointers, landing_pads;
-    struct tl_range_list rseq;
+    struct tl_range_list rseq, avoid;
 };
 
 struct builder {
@@ -413,6 +414,24 @@ static bool add_functions(struct builder *builder, const struct tl_symbols *symb
     return true;
 }
 
+// Functions that stage analyse never touches, by their names.
+static void add_avoid(struct builder *builder, const struct tl_symbols *symbols)
+{
+    static const char *const patterns[] = {TL_AVOID_NAMES};
+    struct tl_range_list *avoid = &builder->facts->avoid;
+    for (size_t i = 0; i < symbols->count; i++) { // by address, so the ranges are sorted
+        const struct tl_symbol *symbol = &symbols->symbol[i];
+        bool found = false;
+        if (symbol->name[0] != '_' && symbol->name[0] != 'm')
+            continue;
+        for (size_t k = 0; k < TL_ARRAY_COUNT(patterns) && !found; k++)
+            found = fnmatch(patterns[k], symbol->name, 0) == 0;
+        bool again = avoid->count && avoid->range[avoid->count - 1].end > symbol->vaddr;
+        if (found && symbol->size && !again)
+            tl_range_list_add(avoid, symbol->vaddr, symbol->vaddr + symbol->size);
+    }
+}
+
 // --- all of it ---
 
 static void publish(struct tl_facts *facts, const struct tl_image *image)
@@ -428,6 +447,8 @@ static void publish(struct tl_facts *facts, const struct tl_image *image)
     facts->facts.landing_pad_count = facts->landing_pads.count;
     facts->facts.rseq = facts->rseq.range;
     facts->facts.rseq_count = facts->rseq.count;
+    facts->facts.avoid = facts->avoid.range;
+    facts->facts.avoid_count = facts->avoid.count;
     facts->facts.position_fixed = image->type == ET_EXEC;
 }
 
@@ -448,11 +469,12 @@ static int facts_build(struct tl_image *image, struct tl_facts *facts, struct tl
         error = tl_unwind_read(image, &facts->runs, &frames, &facts->landing_pads, diag);
     if (!error) {
         add_rseq_sections(&builder);
+        add_avoid(&builder, symbols);
         tl_vaddr_list_sort(&facts->landing_pads);
         if (!add_functions(&builder, symbols, &frames))
             builder.no_memory = true;
         if (builder.no_memory || facts->pointers.failed || facts->landing_pads.failed ||
-            facts->rseq.failed || frames.failed)
+            facts->rseq.failed || facts->avoid.failed || frames.failed)
             error =
                 tl_diag_set(diag, TL_E_LIMIT, "%s: too large to look at as a whole", image->path);
     }
@@ -491,5 +513,6 @@ void tl_facts_destroy(struct tl_facts *facts)
     free(facts->pointers.addr);
     free(facts->landing_pads.addr);
     free(facts->rseq.range);
+    free(facts->avoid.range);
     free(facts);
 }

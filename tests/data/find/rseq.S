@@ -26,6 +26,14 @@ second_abort:
     jmp second
     .size second,.-second
 
+# Keeps every register by its own convention.
+    .globl __morestack_probe
+    .type __morestack_probe,@function
+__morestack_probe:
+    nop
+    ret
+    .size __morestack_probe,.-__morestack_probe
+
     .section __rseq_cs,"aw"
     .balign 32
     .long 0, 0

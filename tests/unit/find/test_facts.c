@@ -255,6 +255,18 @@ static void restartable_sequences_are_found(void **state)
     tl_image_close(image);
 }
 
+static void functions_with_their_own_convention_are_avoided(void **state)
+{
+    (void)state;
+    struct tl_image *image = victim_open("rseq", NULL, NULL);
+    const struct tl_module_facts *facts = facts_of(image);
+    const struct tl_symbol *named = symbol_named(image, "__morestack_probe");
+    assert_int_equal(facts->avoid_count, 1);
+    assert_int_equal(facts->avoid[0].start, named->vaddr);
+    assert_int_equal(facts->avoid[0].end, named->vaddr + named->size);
+    tl_image_close(image);
+}
+
 // Asking twice gives the same answer, not a second one.
 static void facts_are_made_once(void **state)
 {
@@ -276,6 +288,7 @@ int main(void)
         cmocka_unit_test(entry_and_init_are_pointers),
         cmocka_unit_test(landing_pads_are_found),
         cmocka_unit_test(restartable_sequences_are_found),
+        cmocka_unit_test(functions_with_their_own_convention_are_avoided),
         cmocka_unit_test(facts_are_made_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
