@@ -9,6 +9,20 @@ size_t tl_session_site_count(const struct tl_session *session)
     return session->sites.count;
 }
 
+// Why the way is safe, for people.
+static const char *way_reason(enum tl_way way)
+{
+    static const char *const reasons[] = {
+        [TL_WAY_NONE] = "",
+        [TL_WAY_ONE] = "the instruction has room for a branch",
+        [TL_WAY_CALL] = "the call gets another target",
+        [TL_WAY_PUN] = "the branch ends in bytes that the next instruction begins with",
+        [TL_WAY_WINDOW] = "nothing leads into the bytes that the branch covers",
+        [TL_WAY_ISLAND] = "a short branch to padding that no code owns",
+    };
+    return (unsigned)way < TL_ARRAY_COUNT(reasons) ? reasons[way] : "";
+}
+
 static void reason_fill(struct tl_session *session, size_t index, struct tl_site_report *report)
 {
     const struct tl_site *site = &session->sites.site[index];
@@ -23,7 +37,7 @@ static void reason_fill(struct tl_session *session, size_t index, struct tl_site
     if (state->closed)
         (void)snprintf(report->reason, sizeof report->reason, "closed while running: %s", refusal);
     else if (state->rung == TL_RUNG_JUMP)
-        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s", tl_way_text(state->way),
+        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s", way_reason(state->way),
                        between, note);
     else if (state->rung == TL_RUNG_KERNEL)
         (void)snprintf(report->reason, sizeof report->reason, "%s%s%s",
