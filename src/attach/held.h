@@ -17,6 +17,7 @@
 #define TL_BORROW_TIMEOUT_MS 50    // per thread that is tried
 #define TL_CALL_TIMEOUT_MS 2000    // one injected call; it waits for the target's mmap lock at most
 #define TL_LAUNCH_TIMEOUT_MS 10000 // the loader's work, or a stop of one task that is starting
+#define TL_STRAGGLER_TIMEOUT_MS 500 // tasks that did not stop in time, after all others were let go
 #define TL_TASKS_MAX (1u << 16)
 #define TL_SIGNALS_IN_A_ROW_MAX 64 // delivered to one thread while we want it to stop
 
@@ -74,7 +75,7 @@ struct tl_target {
     uint64_t last_pid; // newest pid of this pid namespace when family was last complete
     pid_t borrowed;    // tid, 0: none
     struct tl_stub stub;
-    int mem_fd;      // /proc/mem_tid/mem for writing, opened in this hold; -1
+    int mem_fd; // /proc/mem_tid/mem for writing, opened in this hold; -1
     pid_t mem_tid;
     struct tl_maps maps; // snapshot of this hold, for stacks; count 0: not read yet
 };

@@ -547,6 +547,23 @@ static int run_to_call_stop(struct tl_target *target, struct tl_task *task, stru
     }
 }
 
+// A signal came before the call: it is delivered to where the thread really was. 0, or TL_E_*.
+static int signal_first(struct tl_target *target, struct tl_task *task, const struct tl_regs *home,
+                        struct tl_diag *diag)
+{
+    uint64_t deadline = tl_clock_ns() + TL_CALL_TIMEOUT_MS * UINT64_C(1000000);
+    if (tl_trace_set_regs(target, task->tid, home) != 0)
+        return tl_gone(target, diag);
+    int got = tl_task_settle(target, task, deadline);
+    if (got == TL_E_GONE)
+        return tl_gone(target, diag);
+    if (got == 0)
+        return tl_diag_set(diag, TL_E_BUSY,
+                           "pid %d: thread %d gets signals faster than it can be held", target->pid,
+                           task->tid);
+    return 0;
+}
+
 // 1: done; 0: a signal was delivered first and home is elsewhere now: again; TL_E_*.
 static int call_once(struct tl_target *target, struct tl_task *task, long nr,
                      const uint64_t args[6], int64_t *result, struct tl_diag *diag)
@@ -561,17 +578,8 @@ static int call_once(struct tl_target *target, struct tl_task *task, long nr,
     int got = run_to_call_stop(target, task, diag);
     if (got < 0)
         return got;
-    if (got == 0) {
-        uint64_t deadline = tl_clock_ns() + TL_CALL_TIMEOUT_MS * UINT64_C(1000000);
-        if (tl_trace_set_regs(target, task->tid, &home) != 0)
-            return tl_gone(target, diag);
-        got = tl_task_settle(target, task, deadline);
-        return got == TL_E_GONE ? tl_gone(target, diag)
-               : got == 0       ? tl_diag_set(diag, TL_E_BUSY,
-                                              "pid %d: thread %d gets signals faster than it can be held",
-                                              target->pid, task->tid)
-                                : 0;
-    }
+    if (got == 0)
+        return signal_first(target, task, &home, diag);
     got = run_to_call_stop(target, task, diag); // no signal is taken inside a call
     if (got < 0)
         return got;

@@ -259,11 +259,26 @@ static int stop_passes(struct tl_target *target, struct tl_diag *diag)
                        target->pid);
 }
 
+// Tasks that were asked to stop and got no processor for it yet. The asking has woken their system
+// calls, and only in a stop can an EINTR that comes of it be repaired.
+static void stragglers_release(struct tl_target *target)
+{
+    uint64_t deadline = tl_clock_ns() + TL_STRAGGLER_TIMEOUT_MS * UINT64_C(1000000);
+    for (size_t i = 0; i < target->task_count; i++) {
+        if (target->task[i]->state == TL_TASK_WAITED)
+            (void)tl_task_wait(target, target->task[i], deadline);
+        tl_task_release(target, target->task[i]);
+    }
+}
+
 void tl_release_all(struct tl_target *target)
 {
     tl_stub_restore(target);
-    for (size_t i = 0; i < target->task_count; i++)
-        tl_task_release(target, target->task[i]);
+    for (size_t i = 0; i < target->task_count; i++) {
+        if (target->task[i]->state == TL_TASK_STOPPED)
+            tl_task_release(target, target->task[i]);
+    }
+    stragglers_release(target);
     tl_tasks_sweep(target);
     tl_maps_deinit(&target->maps);
     if (target->mem_fd >= 0)

@@ -223,7 +223,7 @@ static int launch_settle(struct tl_target *target, const char *name, struct tl_d
 // The breakpoint gave the target a page of its own; it shares the file's again.
 static int entry_page_return(struct tl_target *target, struct tl_diag *diag)
 {
-    int64_t result;
+    int64_t result = 0;
     struct tl_maps maps;
     tl_addr page = tl_page_down(tl_proc_auxv(target->pid, AT_ENTRY));
     int error = tl_maps_read(target->pid, &maps, diag);

@@ -352,6 +352,8 @@ static void task_repair_call(struct tl_target *target, struct tl_task *task)
 void tl_task_release(struct tl_target *target, struct tl_task *task)
 {
     int status = 0;
+    if (task->state == TL_TASK_GONE)
+        return;
     if (task->state == TL_TASK_WAITED || task->state == TL_TASK_IN_KERNEL) {
         if (wait_look(target, task->tid, &status) == 1)
             (void)tl_task_event(target, task, status);

@@ -219,6 +219,7 @@ static void a_forked_child_is_silent(void **state)
     for (size_t i = 0; i <= TL_THREAD_SLOTS; i++)
         assert_int_equal(counter(&world, i), 0);
     assert_true(slot_owner(&world, home_of(TLS_ADDR)) == 0);
+    uc_close(world.uc);
     // The table alone is wiped: a handler forked just behind the look at the control page.
     world_make(&world, TL_TP_FS_WORD);
     uc_mem_write(world.uc, TABLE_ADDR, zeros, 4096);
