@@ -184,11 +184,29 @@ static bool bytes_free(const struct tl_planner *planner, tl_addr addr, unsigned 
            !site_inside(planner, addr, size);
 }
 
+// A displaced call is a push and a jump, which a shadow stack does not see; a call that gets a new
+// target is still a call.
+static bool is_call(const struct tl_insn *insn)
+{
+    return insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL;
+}
+
+static bool call_displaced(const struct tl_layout *layout)
+{
+    for (unsigned i = 0; i < layout->in.insn_count && !layout->in.call_retarget; i++) {
+        if (is_call(&layout->insn[i]))
+            return true;
+    }
+    return false;
+}
+
 static uint8_t layout_check(const struct tl_planner *planner, const struct tl_spot *spot,
                             const struct tl_layout *layout, unsigned written)
 {
     if (!faults_allowed(planner, layout))
         return TL_REFUSE_FAULT_DISPLACED;
+    if (planner->options->shadow_stack && call_displaced(layout))
+        return TL_REFUSE_SHADOW_STACK;
     if (!bytes_free(planner, spot->addr, written))
         return TL_REFUSE_WINDOW_PROBE;
     return TL_REFUSE_NONE;
@@ -501,6 +519,10 @@ int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
     error = call_try(planner, spot, layout, refusal);
     if (error || !*refusal)
         return error;
+    if (planner->options->shadow_stack && is_call(&spot->facts->insn[0])) {
+        *refusal = TL_REFUSE_SHADOW_STACK;
+        return 0;
+    }
     if (spot->facts->insn[0].size >= planner->arch->jump_size)
         return one_try(planner, spot, layout, refusal);
     return short_choose(planner, spot, layout, refusal);

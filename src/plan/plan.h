@@ -127,6 +127,7 @@ struct tl_plan_options {
     bool alone; // plan each site as if it were the only one (explain): nothing stays reserved,
                 // and no detour bytes are kept
     enum tl_fault_policy faults;
+    bool shadow_stack; // in force in the target: no call is displaced, for its copy pushes by itself
 };
 
 struct tl_plan_set; // opaque; owns plans and detours

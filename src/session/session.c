@@ -11,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 
+#define COMMIT_TRIES_MAX 3 // plans for one attach, when the target's threads change what is sound
+
 double tl_session_now_ms(void)
 {
     struct timespec now;
@@ -147,6 +149,9 @@ static void progress(struct tl_session *session, const char *what, size_t done, 
 static int plan_all(struct tl_session *session, struct tl_diag *diag)
 {
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = session->faults};
+    struct tl_proc_status status;
+    plan.shadow_stack = !tl_proc_status_read(session->options.pid, &status, NULL) &&
+                        status.shadow_stack;
     plan.emit.action = TL_ACTION_COUNT;
     tl_install_emit_input(session->install, &plan.emit);
     struct tl_space_options space = {.addr_min = TL_SPACE_ADDR_MIN,
@@ -162,6 +167,17 @@ static int plan_all(struct tl_session *session, struct tl_diag *diag)
                          session->request_count, &session->plans, diag);
 }
 
+static void plans_drop(struct tl_session *session, size_t own)
+{
+    tl_session_unguard(session, own);
+    tl_plan_set_destroy(session->plans);
+    session->plans = NULL;
+    tl_space_destroy(session->space);
+    session->space = NULL;
+    free(session->results);
+    session->results = NULL;
+}
+
 // With every fault handler guarded at entry and returns, else at its entry, else with nothing displaced
 // that can fault.
 static int plan_guarded(struct tl_session *session, struct tl_diag *diag)
@@ -175,27 +191,15 @@ static int plan_guarded(struct tl_session *session, struct tl_diag *diag)
             error = plan_all(session, diag);
         if (error || (possible && tl_session_guards_planned(session)))
             return error;
-        tl_session_unguard(session, own);
-        tl_plan_set_destroy(session->plans);
-        session->plans = NULL;
-        tl_space_destroy(session->space);
-        session->space = NULL;
+        plans_drop(session, own);
     }
     return plan_all(session, diag);
 }
 
-// Plans against the live target and writes.
-static int jump_rung(struct tl_session *session, struct tl_diag *diag)
+static int plan_and_write(struct tl_session *session, struct tl_diag *diag)
 {
-    struct tl_install_options install = {.probe_count = (uint32_t)session->sites.count,
-                                         .code_size_hint = session->request_count *
-                                                           TL_SITE_PATCHES_MAX *
-                                                           sizeof(struct tl_log_patch)};
-    int error = tl_install_prepare(session->target, &install, &session->install, diag);
-    if (error)
-        return error;
     progress(session, "planning", 0, session->request_count);
-    error = plan_guarded(session, diag);
+    int error = plan_guarded(session, diag);
     if (error)
         return error;
     session->results = calloc(session->request_count, sizeof *session->results);
@@ -204,6 +208,25 @@ static int jump_rung(struct tl_session *session, struct tl_diag *diag)
     progress(session, "writing", 0, session->request_count);
     return tl_install_commit(session->install, session->space, session->plans,
                              session->request_count, session->results, diag);
+}
+
+// Plans against the live target and writes; again when the target showed something else than before.
+static int jump_rung(struct tl_session *session, struct tl_diag *diag)
+{
+    struct tl_install_options install = {.probe_count = (uint32_t)session->sites.count,
+                                         .code_size_hint = session->request_count *
+                                                           TL_SITE_PATCHES_MAX *
+                                                           sizeof(struct tl_log_patch)};
+    size_t own = session->request_count;
+    int error = tl_install_prepare(session->target, &install, &session->install, diag);
+    if (error)
+        return error;
+    error = plan_and_write(session, diag);
+    for (int i = 1; error == TL_E_AGAIN && i < COMMIT_TRIES_MAX; i++) {
+        plans_drop(session, own);
+        error = plan_and_write(session, diag);
+    }
+    return error;
 }
 
 static size_t placed_count(const struct tl_session *session)

@@ -632,6 +632,23 @@ static void faulting_instructions_stay_where_faults_can_not_be_shown(void **stat
     placed(1, TL_WAY_ONE);
 }
 
+// call *%rax is copied as push and jump; call rel32 keeps being a call.
+static void no_call_is_displaced_under_a_shadow_stack(void **state)
+{
+    (void)state;
+    FUNCTION(0, 0xff, 0xd0, 0x90, 0x90, RET);
+    FUNCTION(0, 0xe8, 1, 0, 0, 0, RET, 0x90, RET);
+    program_end(&program);
+    probe(PROGRAM_VADDR);
+    probe(PROGRAM_VADDR + 5);
+    plan();
+    assert_int_equal(tl_plan_get(w.set, 0)->rung, TL_RUNG_JUMP);
+    w.options.shadow_stack = true;
+    plan();
+    refused(0, TL_REFUSE_SHADOW_STACK);
+    placed(1, TL_WAY_CALL);
+}
+
 static void an_address_asked_twice_is_placed_once(void **state)
 {
     (void)state;
@@ -774,6 +791,7 @@ int main(void)
         TEST(a_refused_entry_lets_its_loops_go),
         TEST(the_mapping_limit_refuses_in_its_own_words),
         TEST(faulting_instructions_stay_where_faults_can_not_be_shown),
+        TEST(no_call_is_displaced_under_a_shadow_stack),
         TEST(an_address_asked_twice_is_placed_once),
         TEST(alone_reserves_nothing),
         TEST(a_module_or_bias_that_is_not_there_is_a_usage_error),
