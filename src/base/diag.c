@@ -4,13 +4,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int tl_diag_set(struct tl_diag *diag, int error, const char *format, ...)
+void tl_diag_write(struct tl_diag *diag, const char *format, ...)
 {
-    if (diag) {
-        va_list args;
-        va_start(args, format);
-        (void)vsnprintf(diag->text, sizeof diag->text, format, args);
-        va_end(args);
-    }
-    return error;
+    if (!diag)
+        return;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(diag->text, sizeof diag->text, format, args);
+    va_end(args);
 }
