@@ -134,8 +134,9 @@ static struct tl_task *task_add(struct tl_target *target, pid_t tid, pid_t tgid)
 {
     if (target->task_count == target->task_room) {
         size_t room = target->task_room ? target->task_room * 2 : 64;
-        struct tl_task **larger = realloc(target->task, room * sizeof *larger);
-        if (!larger || room > TL_TASKS_MAX) {
+        struct tl_task **larger =
+            room > TL_TASKS_MAX ? NULL : realloc(target->task, room * sizeof *larger);
+        if (!larger) {
             errno = ENOMEM;
             return NULL;
         }

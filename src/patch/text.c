@@ -32,7 +32,7 @@ static void group_load(struct tl_target *target, const struct tl_writes *writes,
 {
     group->addr = writes->write[group->first].patch.addr;
     group->size = (size_t)(end - group->addr);
-    group->bytes = malloc(group->size);
+    group->bytes = group->size ? malloc(group->size) : NULL;
     if (group->bytes && tl_target_read(target, group->addr, group->bytes, group->size, NULL) != 0) {
         free(group->bytes);
         group->bytes = NULL;
