@@ -259,11 +259,19 @@ static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const st
         tl_writer_put32(w, in->counter_off);
     }
     call_put(w, in->slow_addr);
+    reg_push(w, f->a); // over the agent's return address: see return_forget; A is free by now
+    reg_pop(w, f->a);
+    reg_pop(w, f->a);
     if (skip)
-        TL_PUT(w, 0x48, 0x81, 0xc4, 0x88, 0, 0, 0); // add $136,%rsp
-    else
-        TL_PUT(w, 0x48, 0x83, 0xc4, 0x08); // add $8,%rsp
+        TL_PUT(w, 0x48, 0x83, 0xec, 0x80); // sub $-128,%rsp
     branch_close(w, branch_open(w, 0xeb, wide), done, wide);
+}
+
+// Writes zero where the agent's return address was: a word on a stack that points into a detour would
+// keep the detour from being taken away, and means nothing. The caller drops it.
+static void return_forget(struct tl_writer *w)
+{
+    TL_PUT(w, 0x6a, 0); // push $0
 }
 
 // The agent keeps every register and flag.
@@ -271,7 +279,8 @@ static void agent_call(struct tl_writer *w, tl_addr to)
 {
     red_zone_skip(w, false);
     call_put(w, to);
-    TL_PUT(w, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0); // lea 128(%rsp),%rsp
+    return_forget(w);
+    TL_PUT(w, 0x48, 0x8d, 0xa4, 0x24, 0x88, 0, 0, 0); // lea 136(%rsp),%rsp
 }
 
 // ---- the detour -------------------------------------------------------------------------------
