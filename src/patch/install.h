@@ -177,8 +177,6 @@ int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *inp
 // ---- leftover.c
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.
 int tl_leftovers_clear(struct tl_target *target, struct tl_diag *diag);
-// True when no pc and no word on a stack of the stopped target points into the ranges.
-bool tl_ranges_unused(struct tl_target *target, const struct tl_range *range, size_t count);
 // Calls visit for every word on the stacks of one thread. False: a stack was too deep to search, or
 // could not be read.
 bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,

@@ -19,6 +19,7 @@
 #define STACK_CHUNK 4096u
 #define REGIONS_MAX 65536u
 #define HEADERS_MAX 64u
+#define PINS_MAX 1024u // pages that something points into; more: nothing is unmapped
 
 // ---- stacks -------------------------------------------------------------------------------------
 
@@ -47,33 +48,6 @@ bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,
            range_words(target, view->alt_stack, visit, opaque);
 }
 
-struct search {
-    const struct tl_range *range;
-    size_t count;
-    bool found;
-};
-
-static void search_word(uint64_t word, void *opaque)
-{
-    struct search *search = opaque;
-    for (size_t i = 0; i < search->count; i++)
-        search->found |= word >= search->range[i].start && word < search->range[i].end;
-}
-
-bool tl_ranges_unused(struct tl_target *target, const struct tl_range *range, size_t count)
-{
-    struct search search = {range, count, false};
-    for (size_t i = 0; i < tl_target_thread_count(target) && !search.found; i++) {
-        struct tl_thread_view view;
-        if (tl_target_thread_view(target, i, &view) != 0)
-            return false;
-        search_word(view.pc, &search);
-        if (!search.found && !tl_stack_words(target, &view, search_word, &search))
-            return false;
-    }
-    return !search.found;
-}
-
 // ---- regions ------------------------------------------------------------------------------------
 
 struct header_at {
@@ -81,8 +55,18 @@ struct header_at {
     struct tl_code_header header;
 };
 
+// A mapping of ours. Those of one install belong together: as long as a detour of it may still be run,
+// its agent, control page and counters stay.
+struct region {
+    struct tl_range range;
+    uint32_t owner; // index in header[], or HEADERS_MAX: nobody's
+    bool pool;      // detours and nothing else
+    bool code;      // instructions: a pc or a word may point into it
+    bool pinned;    // one does
+};
+
 struct leftovers {
-    struct tl_range region[REGIONS_MAX];
+    struct region region[REGIONS_MAX]; // as maps has them, by address
     size_t region_count;
     struct header_at header[HEADERS_MAX];
     size_t header_count;
@@ -128,30 +112,90 @@ static bool is_control(pid_t pid, const struct tl_maps *maps, const struct tl_co
     return wiped;
 }
 
-static void region_add(struct leftovers *leftovers, tl_addr start, tl_addr end)
+static void region_add(struct leftovers *leftovers, const struct tl_map *map)
 {
+    bool code = path_is(map, TL_CODE_PATH);
     if (leftovers->region_count < REGIONS_MAX)
-        leftovers->region[leftovers->region_count++] = (struct tl_range){start, end};
+        leftovers->region[leftovers->region_count++] = (struct region){
+            {map->start, map->end}, HEADERS_MAX, code && map->file_off != 0, code, false};
 }
 
 static void map_look(struct tl_target *target, const struct tl_maps *maps, const struct tl_map *map,
                      struct leftovers *out)
 {
     struct header_at at = {.addr = map->start};
-    if (path_is(map, TL_DATA_PATH)) {
-        region_add(out, map->start, map->end);
-        return;
-    }
-    if (!path_is(map, TL_CODE_PATH))
-        return;
-    region_add(out, map->start, map->end);
-    if (map->file_off != 0 || out->header_count == HEADERS_MAX ||
+    if (path_is(map, TL_DATA_PATH) || path_is(map, TL_CODE_PATH))
+        region_add(out, map);
+    if (!path_is(map, TL_CODE_PATH) || map->file_off != 0 || out->header_count == HEADERS_MAX ||
         tl_target_read(target, map->start, &at.header, sizeof at.header, NULL) != 0 ||
         at.header.magic != TL_CODE_MAGIC || at.header.version != TL_LAYOUT_VERSION)
         return;
     out->header[out->header_count++] = at;
     if (is_control(tl_target_pid(target), maps, &at.header))
-        region_add(out, at.header.control_addr, at.header.control_addr + TL_CONTROL_SIZE);
+        region_add(out, tl_maps_at(maps, at.header.control_addr));
+}
+
+static int region_compare(const void *a, const void *b)
+{
+    const struct region *left = a, *right = b;
+    return (left->range.start > right->range.start) - (left->range.start < right->range.start);
+}
+
+// The region that addr lies in; NULL: none. Regions are sorted.
+static struct region *region_at(struct leftovers *leftovers, tl_addr addr)
+{
+    size_t low = 0, high = leftovers->region_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct region *region = &leftovers->region[middle];
+        if (addr < region->range.start)
+            high = middle;
+        else if (addr >= region->range.end)
+            low = middle + 1;
+        else
+            return region;
+    }
+    return NULL;
+}
+
+static void region_own(struct leftovers *leftovers, tl_addr addr, uint32_t owner)
+{
+    struct region *region = region_at(leftovers, addr);
+    if (!region)
+        return;
+    region->owner = owner;
+    region->pool = false;
+}
+
+// What is left of a pool: earlier attaches may have taken parts of it away.
+static void pool_own(struct leftovers *leftovers, const struct tl_range *pool, uint32_t owner)
+{
+    for (size_t i = 0; i < leftovers->region_count; i++) {
+        struct region *region = &leftovers->region[i];
+        if (region->pool && region->range.start < pool->end && pool->start < region->range.end)
+            region->owner = owner;
+    }
+}
+
+// Which regions belong to which header. What a header says is only a hint: it names regions that were
+// found in maps, or nothing.
+static void regions_own(struct tl_target *target, struct leftovers *leftovers)
+{
+    qsort(leftovers->region, leftovers->region_count, sizeof leftovers->region[0], region_compare);
+    for (uint32_t i = 0; i < leftovers->header_count; i++) {
+        const struct tl_code_header *header = &leftovers->header[i].header;
+        region_own(leftovers, leftovers->header[i].addr, i);
+        region_own(leftovers, header->control_addr, i);
+        region_own(leftovers, header->data_addr, i);
+        region_own(leftovers, header->log_addr, i);
+        for (uint32_t k = 0; k < header->pool_count && k < TL_POOLS_MAX; k++) {
+            struct tl_range pool;
+            if (tl_target_read(target, header->pool_addr + k * sizeof pool, &pool, sizeof pool,
+                               NULL) != 0)
+                break;
+            pool_own(leftovers, &pool, i);
+        }
+    }
 }
 
 static int leftovers_find(struct tl_target *target, struct leftovers **out, struct tl_diag *diag)
@@ -169,6 +213,7 @@ static int leftovers_find(struct tl_target *target, struct leftovers **out, stru
     for (size_t i = 0; i < maps.count; i++)
         map_look(target, &maps, &maps.map[i], leftovers);
     tl_maps_deinit(&maps);
+    regions_own(target, leftovers);
     *out = leftovers;
     return 0;
 }
@@ -343,6 +388,99 @@ static int busy(struct tl_target *target, const struct leftovers *leftovers, str
     return 0;
 }
 
+// ---- taking old code away -----------------------------------------------------------------------
+
+// Where a pc or a word on a stack points, in code regions.
+struct pins {
+    struct leftovers *leftovers;
+    tl_addr page[PINS_MAX];
+    size_t count;
+    bool all; // too many, or a stack that can't be searched
+};
+
+static void pin_word(uint64_t word, void *opaque)
+{
+    struct pins *pins = opaque;
+    const struct region *region = region_at(pins->leftovers, word);
+    tl_addr page = tl_page_down(word);
+    if (!region || !region->code)
+        return;
+    for (size_t i = 0; i < pins->count; i++) {
+        if (pins->page[i] == page)
+            return;
+    }
+    if (pins->count == PINS_MAX)
+        pins->all = true;
+    else
+        pins->page[pins->count++] = page;
+}
+
+static int page_compare(const void *a, const void *b)
+{
+    tl_addr left = *(const tl_addr *)a, right = *(const tl_addr *)b;
+    return (left > right) - (left < right);
+}
+
+static void pins_find(struct tl_target *target, struct pins *pins)
+{
+    for (size_t i = 0; i < tl_target_thread_count(target) && !pins->all; i++) {
+        struct tl_thread_view view;
+        pins->all = tl_target_thread_view(target, i, &view) != 0;
+        if (pins->all)
+            break;
+        pin_word(view.pc, pins);
+        pins->all |= !tl_stack_words(target, &view, pin_word, pins);
+    }
+    qsort(pins->page, pins->count, sizeof pins->page[0], page_compare);
+}
+
+static bool owner_pinned(const struct leftovers *leftovers, uint32_t owner)
+{
+    for (size_t i = 0; i < leftovers->region_count; i++) {
+        if (leftovers->region[i].owner == owner && leftovers->region[i].pinned)
+            return true;
+    }
+    return false;
+}
+
+// Unmaps a region but for the pages that are pointed into and their neighbours: a detour may begin in
+// the page before, and end in the one behind.
+static void region_trim(struct tl_target *target, const struct region *region,
+                        const struct pins *pins)
+{
+    tl_addr from = region->range.start;
+    for (size_t i = 0; i < pins->count; i++) {
+        tl_addr keep = pins->page[i] - TL_PAGE_SIZE, end = pins->page[i] + 2 * TL_PAGE_SIZE;
+        if (pins->page[i] < region->range.start || pins->page[i] >= region->range.end)
+            continue;
+        if (keep > from)
+            (void)tl_region_unmap(target, from, keep - from, NULL);
+        from = end > from ? end : from;
+    }
+    if (from < region->range.end)
+        (void)tl_region_unmap(target, from, region->range.end - from, NULL);
+}
+
+// Everything of installs that nothing points into, and the unused pools of the others.
+static void regions_reclaim(struct tl_target *target, struct leftovers *leftovers)
+{
+    struct pins *pins = calloc(1, sizeof *pins);
+    if (!pins)
+        return;
+    pins->leftovers = leftovers;
+    pins_find(target, pins);
+    for (size_t i = 0; i < pins->count; i++)
+        region_at(leftovers, pins->page[i])->pinned = true;
+    for (size_t i = 0; i < leftovers->region_count && !pins->all; i++) {
+        const struct region *region = &leftovers->region[i];
+        bool needed = region->owner == HEADERS_MAX ? pins->count != 0
+                                                   : owner_pinned(leftovers, region->owner);
+        if (!needed || region->pool)
+            region_trim(target, region, pins);
+    }
+    free(pins);
+}
+
 // ---- entries ------------------------------------------------------------------------------------
 
 struct leftover_job {
@@ -351,7 +489,7 @@ struct leftover_job {
     struct tl_diag *diag;
 };
 
-static int clear_held(struct tl_target *target, const struct leftovers *leftovers, bool unmap,
+static int clear_held(struct tl_target *target, struct leftovers *leftovers, bool unmap,
                       struct tl_diag *diag)
 {
     int count = leftovers_undo(target, leftovers, diag);
@@ -359,11 +497,8 @@ static int clear_held(struct tl_target *target, const struct leftovers *leftover
         return count;
     descriptors_close(target);
     tl_target_sweep(target);
-    if (unmap && tl_ranges_unused(target, leftovers->region, leftovers->region_count)) {
-        for (size_t i = 0; i < leftovers->region_count; i++)
-            (void)tl_region_unmap(target, leftovers->region[i].start,
-                                  leftovers->region[i].end - leftovers->region[i].start, NULL);
-    }
+    if (unmap)
+        regions_reclaim(target, leftovers);
     return count;
 }
 
