@@ -274,7 +274,40 @@ def case_libc(trapless, short):
     return report.text()
 
 
+def our_mappings(pid):
+    with open(f"/proc/{pid}/maps") as maps:
+        return sum("trapless" in line for line in maps)
+
+
+def case_churn(trapless, short):
+    """Attach and detach again and again under load: replies stay right, nothing piles up."""
+    rounds = 8 if short else 200
+    with tempfile.TemporaryDirectory() as folder:
+        server = Redis(folder)
+        load = subprocess.Popen(["redis-benchmark", "-p", str(server.port), "-P", "16", "-q", "-l",
+                                 "-t", "get,set"], stdout=subprocess.DEVNULL)
+        try:
+            kept, jumps = [], []
+            for i in range(rounds):
+                count = Count(trapless, server.process.pid, ["*", "libc.so.6:*"])
+                replies = server.commands([f"SET x{i} {i}", f"GET x{i}", f"APPEND x{i} z"])
+                check(replies == [b"+OK", str(i).encode(), b":%d" % (len(str(i)) + 1)],
+                      f"round {i}: {replies}")
+                report = count.stop()
+                kept.append(our_mappings(server.process.pid))
+                jumps.append(report.summary["by_method"].get("jump", 0))
+                check(text_differences(server.process.pid) == 0, "text differs from the file")
+            check(max(kept[2:]) <= 2 * max(kept[:2]), f"mappings pile up: {kept}")
+            check(min(jumps) >= 0.99 * max(jumps), f"places run out: {jumps}")
+            return f"{rounds} rounds, {max(kept)} mappings at most, {report.text()}"
+        finally:
+            load.terminate()
+            load.wait(20)
+            server.close()
+
+
 CASES = {
+    "churn": case_churn,
     "redis": lambda t, s: case_redis(t, s, ["*"], True),
     "redis-libc": lambda t, s: case_redis(t, s, ["libc.so.6:*"], False),
     "sqlite": case_sqlite,
