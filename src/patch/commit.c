@@ -627,7 +627,7 @@ static int commit_run(void *opaque)
     int error = tl_patch_hold(target, false, commit->diag);
     if (!error)
         error = commit_held(commit);
-    if (!error || !held)
+    if (!held) // what the caller held, a launched program before its first instruction, stays held
         tl_target_resume(target);
     if (install->stopped_since_ns)
         install->times.stopped_ms = (double)(tl_now_ns() - install->stopped_since_ns) / 1e6;

@@ -44,8 +44,8 @@ struct tl_install_result {
 };
 
 // 2. Maps the pools, writes detours and the undo log, stops all, checks bytes, moves threads, searches
-//    stacks where a window has an interior, writes text, lets go. Sites that can't be are skipped, with
-//    results[i].refusal. Failure: the target is as it was.
+//    stacks where a window has an interior, writes text, lets go (a target that was held stays held).
+//    Sites that can't be are skipped, with results[i].refusal. Failure: the target is as it was.
 int tl_install_commit(struct tl_install *install, struct tl_space *space, const struct tl_plan_set *plans,
                       size_t plan_count, struct tl_install_result *results, struct tl_diag *diag);
 

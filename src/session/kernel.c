@@ -1,7 +1,7 @@
 // The kernel rung: the kernel's own uprobes for the sites that no jump was proved safe for.
 //
-// Invariant: no kernel probe is placed where a window or a patch of ours lies; the kernel would write
-// its breakpoint over our bytes.
+// Invariant: no kernel probe is placed where a window or a patch of ours lies, or on a byte that a
+// pun relies on: the kernel's breakpoint would be a part of our branch, and lead it astray.
 #include "session/internal.h"
 
 #include <stdio.h>
@@ -47,19 +47,21 @@ static int work_init(struct kernel_work *work, size_t site_max, size_t module_co
     return 0;
 }
 
-// The sites that a window of ours covers must not be probed by the kernel.
+// The sites that a window of ours covers, or whose first byte is a part of a branch of ours, must
+// not be probed by the kernel. The guards of fault handlers have no site of their own, so all
+// requests count.
 static bool window_covers(const struct tl_session *session, tl_addr addr)
 {
-    for (size_t i = 0; i < session->state_count; i++) {
-        const struct tl_session_site *state = &session->state[i];
-        if (state->rung != TL_RUNG_JUMP || !(state->flags & TL_SESSION_PLANNED))
+    for (size_t i = 0; i < session->request_count; i++) {
+        const struct tl_plan *plan = tl_plan_get(session->plans, i);
+        bool written = session->results && session->results[i].refusal == TL_REFUSE_NONE;
+        if (plan->rung != TL_RUNG_JUMP || !written)
             continue;
-        const struct tl_plan *plan = tl_plan_get(session->plans, state->request);
         if (addr >= plan->addr && addr < plan->addr + plan->window_size)
             return true;
         for (size_t k = 0; k < plan->patch_count; k++) {
             const struct tl_patch *patch = &plan->patch[k];
-            if (addr >= patch->addr && addr < patch->addr + patch->size)
+            if (addr >= patch->addr && addr < patch->addr + patch->size + patch->relied)
                 return true;
         }
     }
@@ -99,8 +101,8 @@ static const char *module_path(struct tl_session *session, struct kernel_work *w
     return work->paths[index];
 }
 
-// A site goes to the kernel if it was asked for, or if no jump was found for a reason that the kernel
-// does not share.
+// A site goes to the kernel if it was asked for, or if no jump was found for a reason that the
+// kernel does not share.
 static bool site_wants_kernel(const struct tl_session *session, size_t index)
 {
     const struct tl_session_site *state = &session->state[index];
