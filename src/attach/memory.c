@@ -166,6 +166,8 @@ int tl_target_write(struct tl_target *target, tl_addr addr, const void *buf, siz
         if (target->task[i]->state == TL_TASK_STOPPED)
             tid = target->task[i]->tid;
     }
+    if (!tid && (target->task_count || !tl_target_alive(target))) // all that were held were killed
+        return tl_diag_set(diag, TL_E_GONE, "pid %d: ended meanwhile", target->pid);
     if (!tid)
         return tl_diag_set(diag, TL_E_USAGE, "pid %d: is not held", target->pid);
     struct write_job job = {target, tid, addr, buf, size, written, diag};
