@@ -35,6 +35,7 @@
     X(FAULT_DISPLACED, "a fault of the displaced instruction could not be shown at its own address")\
     X(STACK_WORD, "a word on a thread's stack points into the bytes a branch needs")               \
     X(NO_KERNEL, "kernel probes are not available to this user on this kernel")                    \
+    X(KERNEL_SITE, "the kernel refuses a probe of its own at this instruction")                    \
     X(NO_FILE_OFFSET, "the kernel can't probe text that is not backed by its file")                \
     X(TLS_RESOLVER, "code that runs with no free registers by its own convention")                 \
     X(VDSO, "the vDSO and vsyscall pages belong to the kernel")                                    \

@@ -176,7 +176,7 @@ int tl_session_kernel(struct tl_session *session, struct tl_diag *diag)
             state->kernel_errno = work.errors[k];
             if (work.errors[k]) {
                 if (asked)
-                    state->refusal = TL_REFUSE_NO_KERNEL;
+                    state->refusal = TL_REFUSE_KERNEL_SITE;
                 continue;
             }
             state->rung = TL_RUNG_KERNEL;
