@@ -15,7 +15,6 @@
     X(PRIVILEGED, "the instruction is privileged and faults in a user program")                    \
     X(SIGRETURN, "unwinders and debuggers recognise a signal-return trampoline by its bytes")      \
     X(RSEQ, "the instruction is in a restartable sequence")                                        \
-    X(RSEQ_ABORT, "the bytes are the signature or the handler of a restartable sequence")          \
     X(TRANSACTION, "the instruction opens or ends a hardware transaction")                         \
     X(VENDOR, "processors of different makers run these bytes differently")                        \
     X(FAR, "a far branch or an interrupt return is never displaced")                               \
@@ -34,15 +33,12 @@
     X(PC_USE, "the instruction uses its own address in a way that can't be moved")                 \
     X(FAULT_DISPLACED, "a fault of the displaced instruction could not be shown at its own address")\
     X(STACK_WORD, "a word on a thread's stack points into the bytes a branch needs")               \
-    X(NO_KERNEL, "kernel probes are not available to this user on this kernel")                    \
     X(KERNEL_SITE, "the kernel refuses a probe of its own at this instruction")                    \
     X(NO_FILE_OFFSET, "the kernel can't probe text that is not backed by its file")                \
     X(TLS_RESOLVER, "code that runs with no free registers by its own convention")                 \
     X(VDSO, "the vDSO and vsyscall pages belong to the kernel")                                    \
     X(SHADOW_STACK, "a shadow stack is in force and the instruction would need an emulated call")  \
     X(MAP_LIMIT, "the mappings it needs would pass vm.max_map_count")                              \
-    X(MEMORY_LIMIT, "the pages it needs would not fit in the target's memory limit")               \
-    X(METHOD, "the method asked for can't be used at this site")                                   \
     X(TEXT_SHARED, "the text is a shared or writable mapping")                                     \
     X(UNLOADED, "the module was unloaded before the probe could be placed")                        \
     X(IFUNC, "an IFUNC: which implementation the program uses is not known here")
