@@ -63,7 +63,6 @@ struct tl_session {
     bool attached;
     double attach_ms, detach_ms, stopped_ms;
     struct tl_site_report report;
-    struct tl_insn report_insn;
     char notes[4096];
 };
 
