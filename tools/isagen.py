@@ -271,7 +271,7 @@ describes is refused: {sentences.get("UNKNOWN_INSN", "unknown")}.
 
 
 def read_sentences(path):
-    """The refusals' sentences, from the X table in src/base/refusal.h."""
+    """The refusals' sentences, from the X table in include/trapless/refusal.h."""
     sentences = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -288,7 +288,7 @@ def main():
     parser.add_argument("-o", "--output", help="file to write; standard output if absent")
     parser.add_argument("--examples", action="store_true", help="write the examples as C")
     parser.add_argument("--support", action="store_true", help="write SUPPORT.md")
-    parser.add_argument("--refusals", help="src/base/refusal.h, for the sentences")
+    parser.add_argument("--refusals", help="include/trapless/refusal.h, for the sentences")
     options = parser.parse_args()
     try:
         with open(options.table, encoding="utf-8") as file:

@@ -9,6 +9,8 @@
 
 // In the image's head; the controller wrote it before any site led here.
 extern const uint64_t tl_agent_control_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_data_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_stride __attribute__((visibility("hidden")));
 
 void tl_agent_count(uint64_t counter_off);
 
@@ -22,19 +24,30 @@ static uint64_t thread_pointer_read(uint64_t way)
     return value;
 }
 
+// Block `index` of a process. The same for all who ask, so that it may be written by each of them.
+static uint64_t block_at(uint32_t process, uint64_t index)
+{
+    return tl_agent_data_addr + TL_BLOCK_FIRST_OFF +
+           ((uint64_t)process * TL_BLOCK_COUNT + index) * tl_agent_stride;
+}
+
 // The slot that tp has or gets; NULL: the table is full, or tp is nobody's.
-static struct tl_thread_slot *slot_find(struct tl_thread_slot *table, uint64_t tp)
+static struct tl_thread_slot *slot_find(struct tl_thread_slot *table, uint32_t process, uint64_t tp)
 {
     if (tp == 0)
         return NULL;
     uint64_t home = tp * TL_HASH >> 56;
     for (uint64_t i = 0; i < TL_THREAD_SLOTS; i++) {
         struct tl_thread_slot *slot = &table[(home + i) % TL_THREAD_SLOTS];
-        // Relaxed: nothing but this word is passed on; block was written before any site.
+        // Relaxed: only the thread whose pointer it is reads block, and it has seen its own store.
         uint64_t owner = __atomic_load_n(&slot->tp, __ATOMIC_RELAXED);
-        if (owner == 0 && __atomic_compare_exchange_n(&slot->tp, &owner, tp, false,
-                                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return slot;
+        if (owner == 0) {
+            __atomic_store_n(&slot->block, block_at(process, (home + i) % TL_THREAD_SLOTS),
+                             __ATOMIC_RELAXED);
+            if (__atomic_compare_exchange_n(&slot->tp, &owner, tp, false, __ATOMIC_RELAXED,
+                                            __ATOMIC_RELAXED))
+                return slot;
+        }
         if (owner == tp) // ours before, or claimed just now by a signal handler of this thread
             return slot;
     }
@@ -48,11 +61,12 @@ __attribute__((no_caller_saved_registers, used)) void tl_agent_count(uint64_t co
         (const volatile struct tl_control *)(uintptr_t)tl_agent_control_addr;
     struct tl_thread_slot *table = (struct tl_thread_slot *)(uintptr_t)control->table_addr;
     uint64_t shared_block = control->shared_block, way = control->thread_pointer;
+    uint32_t process = control->process;
     // Looked at last: a signal handler that forked while we read has made the page zero in the
     // child.
     if (control->live != TL_CONTROL_LIVE)
         return;
-    struct tl_thread_slot *slot = slot_find(table, thread_pointer_read(way));
+    struct tl_thread_slot *slot = slot_find(table, process, thread_pointer_read(way));
     uint64_t block = slot ? slot->block : shared_block;
     if (block == 0) // such a child, one step later
         return;

@@ -4,16 +4,21 @@
 //     offset 0     struct tl_code_header, agent image, undo log (struct tl_log_*)
 //   pools          the same memfd, other offsets: detours, private, r-x
 //   control        private anonymous, rw-, MADV_WIPEONFORK: struct tl_control, then the thread table
-//   shared         memfd "trapless:data", sealed: counter blocks
+//   shared         memfd "trapless:data", sealed: process slots, notices, blocks
 //
-//   block i = shared + TL_BLOCK_FIRST_OFF + i * stride;   block TL_THREAD_SLOTS is the shared one
-//   counter k of a block is at TL_BLOCK_HEADER_SIZE + 8 * k
+//   shared = [struct tl_data_header | process slots | notices][process 0][process 1] ...
+//   process p = TL_BLOCK_COUNT blocks, `stride` bytes each; block TL_THREAD_SLOTS is shared by the
+//   threads that have none of their own. Block i of process p lies at
+//       TL_BLOCK_FIRST_OFF + (p * TL_BLOCK_COUNT + i) * stride
+//
+//   block = [header 64][counters: 8 * probe_count][histograms][ring header][ring slots][pairs]
+//   Only what the run records is there (struct tl_block_layout); a memfd's holes cost nothing.
 #ifndef TL_AGENT_LAYOUT_H
 #define TL_AGENT_LAYOUT_H
 
 #include "base/types.h"
 
-#define TL_LAYOUT_VERSION 1u
+#define TL_LAYOUT_VERSION 2u
 #define TL_CODE_MAGIC 0x65646f637373656cull // "lesscode"
 #define TL_DATA_MAGIC 0x617461647373656cull // "lessdata"
 
@@ -25,26 +30,61 @@
 // of the slot as (product >> 52) & 0xff0. TL_HASH fits a sign-extended 32-bit immediate.
 #define TL_HASH 0x61c88647u
 
-// One thread's claim. tp goes 0 -> the thread pointer once, by compare-and-swap in the slow path;
-// block is filled by the controller before any site is written and never changes after.
+// One thread's claim. The slow path writes block (a function of process and index alone, so that
+// two who race for a slot write the same) and then takes tp from 0 to the thread pointer, once, by
+// compare-and-swap.
 struct tl_thread_slot {
     uint64_t tp;
     uint64_t block; // address of the thread's block
 };
 
-// The control page. All zero after a fork (MADV_WIPEONFORK): the child is silent.
+// The control page. All zero after a fork (MADV_WIPEONFORK). A forked child then is silent, or, where
+// children are followed (struct tl_agent_head.follow), claims a process slot and fills it.
 #define TL_CONTROL_LIVE 0x6c697665u
 struct tl_control {
     uint32_t live;          // TL_CONTROL_LIVE, or 0: do nothing
-    uint32_t reserved;
+    uint32_t process;       // index of the process slot; valid while live
     uint64_t table_addr;    // struct tl_thread_slot[TL_THREAD_SLOTS]
     uint64_t shared_block;  // block for threads without one; atomic adds
     uint64_t thread_pointer; // enum tl_thread_pointer
 };
 
-#define TL_BLOCK_HEADER_SIZE 64u // per block: kept for later (ring state), zero now
-#define TL_BLOCK_FIRST_OFF 4096u // after struct tl_data_header
+#define TL_BLOCK_COUNT (TL_THREAD_SLOTS + 1u)
+#define TL_BLOCK_HEADER_SIZE 64u // per block: zero
 #define TL_BLOCK_STRIDE_MIN 128u // two cache lines: neighbours' prefetch does not share
+
+// ---- processes: the target is slot 0; followed children claim others ------------------------------
+
+#define TL_PROCESS_SLOTS_MAX 1024u
+// owner goes 0 -> tid of the claimer (1 if it is not known) by the child's locked compare-and-swap, and
+// back to 0 by the controller, once that process is gone and its blocks are read and zeroed.
+struct tl_process_slot {
+    uint32_t owner;
+    uint32_t reserved;
+};
+
+// ---- notices: a thread of the target tells the controller something and waits a little -------------
+
+#define TL_NOTICE_SLOTS 64u
+#define TL_NOTICE_WAIT_MS 100u // the most a thread waits for an answer
+
+enum tl_notice_kind {
+    TL_NOTICE_NONE = 0,
+    TL_NOTICE_LOADER = 1, // the loader's debug hook: libraries came or are about to go
+    TL_NOTICE_EXEC = 2,   // about to execute another program
+    TL_NOTICE_TRAP = 3,   // about to change what happens to SIGTRAP
+};
+// FREE -> FILLING (thread, locked compare-and-swap) -> ASKED (thread) -> ANSWERED (controller) -> FREE
+// (thread). A thread that gave up waiting goes ASKED -> FREE by compare-and-swap.
+enum tl_notice_state { TL_NOTICE_FREE, TL_NOTICE_FILLING, TL_NOTICE_ASKED, TL_NOTICE_ANSWERED };
+struct tl_notice {
+    uint32_t state;
+    uint32_t kind;
+    uint32_t tid; // 0: not known
+    uint32_t process;
+    uint64_t argument[2]; // of the hooked function
+    uint64_t reserved[4];
+};
 
 struct tl_data_header {
     uint64_t magic;
@@ -52,6 +92,99 @@ struct tl_data_header {
     uint32_t probe_count;
     uint64_t stride;
     uint64_t size; // whole memfd, bytes
+    uint64_t coarse_ns; // the controller's CLOCK_MONOTONIC, for targets that may read no counter
+};
+
+#define TL_PROCESS_SLOTS_OFF 64u
+#define TL_NOTICES_OFF 12288u
+#define TL_BLOCK_FIRST_OFF 16384u // after all of these
+_Static_assert(TL_PROCESS_SLOTS_OFF + TL_PROCESS_SLOTS_MAX * sizeof(struct tl_process_slot) <=
+                   TL_NOTICES_OFF, "process slots");
+_Static_assert(TL_NOTICES_OFF + TL_NOTICE_SLOTS * sizeof(struct tl_notice) <= TL_BLOCK_FIRST_OFF,
+               "notices");
+
+// Offsets inside a block. 0: the run has none of it. The controller's own copy counts, never one
+// that lies in the target.
+struct tl_block_layout {
+    uint64_t stride;
+    uint32_t probe_count;
+    uint32_t hist_count;  // histograms; probe k has histogram k
+    uint64_t hist_off;
+    uint64_t ring_off;    // struct tl_ring_header, then ring_slots slots
+    uint64_t pair_off;    // struct tl_pair[pair_slots]
+    uint32_t ring_slots;  // power of two
+    uint32_t pair_slots;  // power of two
+    uint32_t process_count;
+    uint32_t reserved;
+};
+
+// ---- rings: one a thread; its thread and its signal handlers write, the controller reads --------------
+//
+//        tail (reader)            head (writer)
+//          |                        |
+//   [free][full][full][pending][full][free]...      slot = index mod ring_slots
+//
+// A writer takes an index by compare-and-swap of head (unlocked: only its own thread writes; locked in
+// the shared block), never past tail + ring_slots: a full ring drops, and the probe's counter says how
+// much. It then reads the clock, fills the slot and stores word last. A handler that comes in between
+// takes a later index, so a slot may be pending below full ones. The reader zeroes word, then moves
+// tail.
+struct tl_ring_header {
+    uint64_t head;
+    uint64_t reserved[7];
+    uint64_t tail; // written by the controller
+    uint64_t reserved2[7];
+};
+
+#define TL_EVENT_ARGS 6
+struct tl_ring_slot {
+    uint64_t word; // 0: free or pending; else TL_RING_WORD(...)
+    uint64_t time; // ticks of the clock
+    uint64_t arg[TL_EVENT_ARGS]; // the return value is arg[0]
+};
+_Static_assert(sizeof(struct tl_ring_slot) == 64, "one cache line");
+
+enum tl_ring_kind { TL_RING_ENTRY = 1, TL_RING_RETURN = 2 };
+// tid 32 bits (0: not known) | kind 8 | probe 24
+#define TL_RING_WORD(tid, kind, probe) ((uint64_t)(tid) << 32 | (uint64_t)(kind) << 24 | (probe))
+#define TL_RING_PROBE(word) ((uint32_t)(word) & 0xffffffu)
+#define TL_RING_KIND(word) ((uint32_t)(word) >> 24 & 0xffu)
+#define TL_RING_TID(word) ((uint32_t)((word) >> 32))
+
+// ---- pairs: entries that wait for their return, a shadow of the thread's stack ---------------------
+//
+// The stack pointer at a function's first instruction is the address of its return address: no two
+// live frames share one. So a pair is found by it alone: longjmp, exceptions and coroutines leave
+// stale pairs behind, which the next call at that address overwrites. Slot =
+// (sp >> 3) + (sp >> TL_PAIR_WRAP_SHIFT) * TL_PAIR_WRAP_STEP mod pair_slots, then up to TL_PAIR_STEPS
+// next ones where a shallower frame's pair may still live.
+//
+// Signal safety: an entry stores key, then time; a return reads time, then compares key, then stores 0.
+struct tl_pair {
+    uint64_t key;  // sp ^ (probe + 1) << 48; 0: free
+    uint64_t time;
+};
+#define TL_PAIR_SLOTS 131072u // a shadow of 1 MiB of stack: 2 MiB, of which only what is used is memory
+#define TL_PAIR_WRAP_SHIFT 20
+#define TL_PAIR_WRAP_STEP 3u
+#define TL_PAIR_STEPS 8u
+#define TL_PAIR_PROBES_MAX 65535u
+
+// ---- histograms: log-linear, in ticks -------------------------------------------------------------
+//
+// Below 32 ticks a bucket each; above, 32 buckets an octave: bucket width <= value / 32.
+//   bucket(v) = v < 32 ? v : (e - 4) * 32 + (v >> (e - 5) & 31),  e = index of v's highest bit
+#define TL_HIST_SUB_BITS 5u
+#define TL_HIST_EXPONENT_MAX 44u // longer times are counted as the longest
+#define TL_HIST_BUCKETS ((TL_HIST_EXPONENT_MAX - 4u) * 32u + 32u)
+struct tl_hist {
+    uint64_t sum;
+    uint64_t min_inverted; // ~min, so that zeroed memory is empty
+    uint64_t max;
+    uint64_t unpaired;     // returns whose entry is not known (entered before the probes came, or lost)
+    uint64_t lost;         // entries that found no room for a pair
+    uint64_t reserved[3];
+    uint64_t bucket[TL_HIST_BUCKETS];
 };
 
 #define TL_RESTORERS_MAX 4 // one a fault signal

@@ -3,13 +3,7 @@
 #ifndef TL_BASE_TYPES_H
 #define TL_BASE_TYPES_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-// An address in the target (or a virtual address of an ELF file, where the name says vaddr).
-// Never a pointer here.
-typedef uint64_t tl_addr;
+#include "trapless/types.h"
 
 #define TL_PAGE_SIZE 4096u
 

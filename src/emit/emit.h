@@ -14,7 +14,7 @@
 #include "analyse/insn.h"
 #include "base/diag.h"
 
-#define TL_DETOUR_SIZE_MAX 512
+#define TL_DETOUR_SIZE_MAX 768
 #define TL_WINDOW_INSNS_MAX 8
 
 // How a thread finds its block (agent/layout.h).
@@ -30,13 +30,53 @@ enum tl_action {
     TL_ACTION_COUNT = 1, // add 1 to the thread's counter
     TL_ACTION_CALL = 2,  // call call_addr, TL_CALL_SKIP bytes below the stack pointer
     TL_ACTION_LEAVE = 4, // the same with leave_addr
-    // A site may have all of them, in this order.
+    TL_ACTION_RECORD = 8, // the agent's entries for record[], in their order
+    // A site may have all of them: count, records, call, leave.
     TL_ACTION_COUNT_CALL = TL_ACTION_COUNT | TL_ACTION_CALL,
     TL_ACTION_GUARD = TL_ACTION_CALL | TL_ACTION_LEAVE,
 };
 
 // The red zone, which a called agent leaves alone. agent_entry.S counts on it.
 #define TL_CALL_SKIP 128
+
+// What one record does. Each is an entry of the agent (struct tl_agent_head.record_off), called in the
+// record frame below. All but HOOK add 1 to the probe's counter, those of a function's exit included.
+enum tl_record_kind {
+    TL_RECORD_NONE,
+    TL_RECORD_HIT,    // the counter only (where one site has several probes)
+    TL_RECORD_EVENT,  // an event with the six argument registers of the System V ABI
+    TL_RECORD_GO_EVENT, // ... of Go's ABIInternal
+    TL_RECORD_RETURN, // an event with the return value
+    TL_RECORD_ENTER,  // the entry of a latency pair
+    TL_RECORD_EXIT,   // ... and its return: a time into the probe's histogram
+    TL_RECORD_HIJACK, // replaces the return address (trampoline); counts at the return
+    TL_RECORD_UNWIND, // the entry of an unwinder: puts true return addresses back
+    TL_RECORD_HOOK,   // tells the controller and waits (struct tl_notice); counter_off is the kind
+    TL_RECORD_KIND_COUNT,
+};
+#define TL_RECORD_ENTRIES (TL_RECORD_KIND_COUNT - 1)
+
+struct tl_record {
+    uint8_t kind; // enum tl_record_kind
+    uint32_t counter_off; // byte offset of the probe's counter in a block: its number is
+                          // (counter_off - TL_BLOCK_HEADER_SIZE) / 8
+};
+#define TL_SITE_RECORDS_MAX 4
+
+// The record frame, x86-64. S is the stack pointer at the site (for a call that got a new target:
+// after its push). Flags may be lost, direction flag too; vector registers are not touched.
+//
+//   S                     whatever the program has there (at a function's entry: the return address)
+//   S - 128               red zone
+//   S - 136   rax         the site's value
+//   S - 144   rcx
+//   S - 152   rdx
+//   S - 160   flags word  lahf/seto form in ax, or anything if flags are dead
+//   S - 168   return address into the detour                  <- rsp at the agent's entry
+//
+// in: ecx = counter_off, rdx = S, all other registers as at the site. The agent keeps all but rax, rcx,
+// rdx and flags. The detour zeroes the return address's word afterwards (see return_forget).
+#define TL_RECORD_FRAME 168
 
 struct tl_emit_in {
     enum tl_action action;
@@ -46,6 +86,14 @@ struct tl_emit_in {
     tl_addr slow_addr;      // the agent's slow path entry (tl_agent_slow_count)
     tl_addr call_addr;      // the agent's entry for TL_ACTION_CALL; it keeps all registers and flags
     tl_addr leave_addr;     // ... for TL_ACTION_LEAVE
+    tl_addr record_addr[TL_RECORD_KIND_COUNT]; // the agent's entries by kind
+    struct tl_record record[TL_SITE_RECORDS_MAX]; // for TL_ACTION_RECORD; NONE ends
+    // insn[0] is a conditional branch out of the function (a tail call): the action belongs to the
+    // taken path only, between the branch and its target.
+    bool on_taken;
+    // The stack below the stack pointer must not be used: a detour that needs some is refused
+    // (TL_REFUSE_NO_STACK).
+    bool no_stack;
     uint32_t counter_off;   // byte offset of the probe's counter in a block
     tl_regset dead;         // dead before the site
     const struct tl_insn *insn; // the displaced instructions, at their RUNTIME addresses and targets

@@ -57,12 +57,12 @@ struct tl_needs {
 
 struct tl_install {
     struct tl_target *target;
-    uint32_t probe_count;
-    uint64_t stride;
+    struct tl_block_layout blocks;
+    struct tl_install_facts facts;
+    bool follow;
+    struct tl_agent_head head; // as it was written into the target
     struct tl_code_header header;
     tl_addr code_addr;
-    uint64_t slow_count_off; // in the agent image
-    uint64_t fault_off, leave_off; // in the agent image
     uint64_t caught;         // bit n - 1: fault signal n has a handler, when last asked
     tl_addr handler[TL_FAULT_HANDLERS_MAX];
     size_t handler_count;
@@ -72,7 +72,7 @@ struct tl_install {
     size_t row_count;
     const struct tl_install *beside; // see tl_install_options
     uint64_t thread_pointer; // enum tl_thread_pointer
-    const void *data;        // local mapping of the counters
+    void *data;              // local mapping of the shared memory
     int data_fd;             // its memfd, 0: none yet
     struct tl_range *used;
     size_t used_count, mapping_limit;

@@ -5,6 +5,7 @@
 #ifndef TL_PATCH_PATCH_H
 #define TL_PATCH_PATCH_H
 
+#include "agent/agent.h"
 #include "agent/layout.h"
 #include "attach/target.h"
 #include "plan/plan.h"
@@ -17,7 +18,25 @@ struct tl_install_options {
     // Probes for handlers that were installed later: this one, of the same controller, is in the
     // target too, and stays. NULL: what is found is a dead controller's.
     const struct tl_install *beside;
+    // What the blocks hold besides counters. 0: none of it.
+    uint32_t hist_count;  // histograms, for the first probes; pairs come with them
+    uint32_t ring_slots;  // events of one thread, a power of two
+    uint32_t process_count; // process slots; 0 and 1: only the target's own
+    bool follow;          // a forked child claims a process slot
+    bool clock;           // something is timed: the clock and the place of the thread id are looked for
 };
+
+// What the target lets its records know.
+struct tl_install_facts {
+    enum tl_clock clock;
+    bool no_clock;     // it may read no counter, and the coarse one was not asked for
+    uint64_t tid_off;  // 0: not known
+};
+void tl_install_facts(const struct tl_install *install, struct tl_install_facts *out);
+
+// The shared memory, for drain; borrowed. data is NULL before prepare.
+struct tl_drain_memory;
+void tl_install_memory(const struct tl_install *install, struct tl_drain_memory *out);
 
 // 1. Borrows a thread, maps code region, control page, shared memory; writes the agent image. Old idle
 //    leftovers are unmapped when nothing points into them. After this the addresses below are known and planning can begin.
@@ -65,11 +84,6 @@ int tl_install_close_site(struct tl_install *install, size_t index,
 
 // Stops, writes the file's bytes, gives equal pages back, marks the region idle, lets go.
 int tl_install_detach(struct tl_install *install, struct tl_diag *diag);
-
-// Local read-only mapping of the shared counters; stays readable after the target's death. NULL before prepare.
-const void *tl_install_data(const struct tl_install *install, size_t *size);
-// The memfd behind it, owned by the install; -1 before prepare.
-int tl_install_data_fd(const struct tl_install *install);
 
 struct tl_install_times {
     double borrowed_ms, stopped_ms, detach_stopped_ms;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "drain/drain.h"
 
 #define PROBES_MAX (1u << 20)
 #define MAP_RESERVE_DIVISOR 16u // of vm.max_map_count, left to the target
@@ -33,14 +34,36 @@ static uint64_t align_up(uint64_t value, uint64_t to)
     return (value + to - 1) / to * to;
 }
 
+// What a block holds, in the order of layout.h; what records events or times starts on pages of its own.
+static void layout_blocks(struct tl_install *install)
+{
+    struct tl_block_layout *blocks = &install->blocks;
+    uint64_t size = TL_BLOCK_HEADER_SIZE + UINT64_C(8) * blocks->probe_count;
+    if (blocks->hist_count) {
+        blocks->hist_off = align_up(size, sizeof(struct tl_hist));
+        size = blocks->hist_off + UINT64_C(1) * blocks->hist_count * sizeof(struct tl_hist);
+    }
+    if (blocks->ring_slots) {
+        blocks->ring_off = tl_page_up(size);
+        size = blocks->ring_off + sizeof(struct tl_ring_header) +
+               UINT64_C(1) * blocks->ring_slots * sizeof(struct tl_ring_slot);
+    }
+    if (blocks->pair_slots) {
+        blocks->pair_off = tl_page_up(size);
+        size = blocks->pair_off + UINT64_C(1) * blocks->pair_slots * sizeof(struct tl_pair);
+    }
+    bool pages = blocks->ring_slots || blocks->pair_slots || blocks->hist_count;
+    blocks->stride = pages ? tl_page_up(size) : align_up(size, TL_BLOCK_STRIDE_MIN);
+}
+
 static void layout_sizes(struct tl_install *install)
 {
     struct tl_code_header *header = &install->header;
-    install->stride =
-        align_up(TL_BLOCK_HEADER_SIZE + UINT64_C(8) * install->probe_count, TL_BLOCK_STRIDE_MIN);
+    layout_blocks(install);
     header->size = tl_page_up(sizeof *header + tl_agent_image_size);
     header->control_size = TL_CONTROL_SIZE;
-    header->data_size = tl_page_up(TL_BLOCK_FIRST_OFF + (TL_THREAD_SLOTS + 1) * install->stride);
+    header->data_size = tl_page_up(TL_BLOCK_FIRST_OFF + UINT64_C(1) * install->blocks.process_count *
+                                                            TL_BLOCK_COUNT * install->blocks.stride);
 }
 
 static int layout_place(struct tl_install *install, struct tl_diag *diag)
@@ -93,9 +116,19 @@ static int code_map(struct tl_install *install, struct tl_diag *diag)
     memcpy(&head, tl_agent_image, sizeof head);
     head.control_addr = header->control_addr;
     head.code_addr = install->code_addr;
-    install->slow_count_off = head.slow_count_off;
-    install->fault_off = head.fault_off;
-    install->leave_off = head.leave_off;
+    head.data_addr = header->data_addr;
+    head.stride = install->blocks.stride;
+    head.hist_off = install->blocks.hist_off;
+    head.ring_off = install->blocks.ring_off;
+    head.pair_off = install->blocks.pair_off;
+    head.ring_mask = install->blocks.ring_slots ? install->blocks.ring_slots - 1u : 0;
+    head.pair_mask = install->blocks.pair_slots ? install->blocks.pair_slots - 1u : 0;
+    head.process_count = install->blocks.process_count;
+    head.follow = install->follow;
+    head.tid_off = install->facts.tid_off;
+    head.clock = install->facts.clock;
+    head.thread_pointer = install->thread_pointer;
+    install->head = head;
     int error = tl_memfd_create(target, header->control_addr + TL_SCRATCH_OFF, TL_CODE_NAME, true,
                                 header->size, &memfd, diag);
     if (error)
@@ -118,8 +151,8 @@ static int data_fill(struct tl_install *install, const struct tl_memfd *memfd, s
 {
     const struct tl_data_header header = {.magic = TL_DATA_MAGIC,
                                           .version = TL_LAYOUT_VERSION,
-                                          .probe_count = install->probe_count,
-                                          .stride = install->stride,
+                                          .probe_count = install->blocks.probe_count,
+                                          .stride = install->blocks.stride,
                                           .size = install->header.data_size};
     int error = tl_memfd_write(memfd, &header, sizeof header, 0, diag);
     if (error)
@@ -127,7 +160,8 @@ static int data_fill(struct tl_install *install, const struct tl_memfd *memfd, s
     // Sealed before it is mapped: the target can't cut it under our mapping.
     if (fcntl(memfd->local, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be sealed: %s", strerror(errno));
-    void *data = mmap(NULL, header.size, PROT_READ, MAP_SHARED, memfd->local, 0);
+    void *data = mmap(NULL, header.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                      memfd->local, 0);
     if (data == MAP_FAILED)
         return tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be mapped: %s", strerror(errno));
     install->data = data;
@@ -160,21 +194,14 @@ static int control_fill(struct tl_install *install, struct tl_diag *diag)
     struct tl_target *target = install->target;
     const struct tl_code_header *header = &install->header;
     static const char no_scratch[32];
-    tl_addr block = header->data_addr + TL_BLOCK_FIRST_OFF;
-    tl_addr table_addr = header->control_addr + TL_PAGE_SIZE;
-    struct tl_thread_slot *table = calloc(TL_THREAD_SLOTS, sizeof *table);
-    if (!table)
-        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
-    for (size_t i = 0; i < TL_THREAD_SLOTS; i++)
-        table[i].block = block + i * install->stride;
-    int error = tl_target_write(target, table_addr, table, TL_TABLE_SIZE, NULL, diag);
-    free(table);
-    const struct tl_control control = {.live = TL_CONTROL_LIVE,
-                                       .table_addr = table_addr,
-                                       .shared_block = block + TL_THREAD_SLOTS * install->stride,
-                                       .thread_pointer = install->thread_pointer};
-    if (!error)
-        error = tl_target_write(target, header->control_addr + TL_SCRATCH_OFF, no_scratch,
+    const struct tl_control control = {
+        .live = TL_CONTROL_LIVE,
+        .table_addr = header->control_addr + TL_PAGE_SIZE,
+        .shared_block = header->data_addr + TL_BLOCK_FIRST_OFF +
+                        TL_THREAD_SLOTS * install->blocks.stride,
+        .thread_pointer = install->thread_pointer,
+    };
+    int error = tl_target_write(target, header->control_addr + TL_SCRATCH_OFF, no_scratch,
                                 sizeof no_scratch, NULL, diag);
     if (!error)
         error = tl_target_write(target, header->control_addr, &control, sizeof control, NULL, diag);
@@ -234,7 +261,7 @@ static int prepare_held(struct tl_install *install, struct tl_diag *diag)
     struct tl_target *target = install->target;
     layout_sizes(install);
     uint64_t needed = PAGES_FIRST_TOUCHED * UINT64_C(4096) +
-                      tl_target_thread_count(target) * tl_page_up(install->stride);
+                      tl_target_thread_count(target) * tl_page_up(install->blocks.stride < TL_PAGE_SIZE ? install->blocks.stride : TL_PAGE_SIZE);
     int error = tl_target_headroom(target, needed, diag);
     if (error)
         return error;
@@ -286,7 +313,14 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
     struct tl_proc_status self = {0};
     (void)tl_proc_status_read(getpid(), &self, NULL);
     install->target = target;
-    install->probe_count = options->probe_count;
+    install->blocks = (struct tl_block_layout){
+        .probe_count = options->probe_count,
+        .hist_count = options->hist_count,
+        .ring_slots = options->ring_slots,
+        .pair_slots = options->hist_count ? TL_PAIR_SLOTS : 0,
+        .process_count = options->process_count ? options->process_count : 1,
+    };
+    install->follow = options->follow;
     install->beside = options->beside;
     install->header = (struct tl_code_header){.magic = TL_CODE_MAGIC,
                                               .version = TL_LAYOUT_VERSION,
@@ -322,7 +356,7 @@ void tl_install_destroy(struct tl_install *install)
     if (install->prepared && !install->committed && tl_target_alive(install->target))
         (void)tl_target_run(install->target, abandon_run, install, NULL);
     if (install->data)
-        munmap((void *)(uintptr_t)install->data, install->header.data_size);
+        munmap(install->data, install->header.data_size);
     if (install->data_fd > 0)
         close(install->data_fd);
     free(install->used);
@@ -336,12 +370,16 @@ void tl_install_destroy(struct tl_install *install)
 
 void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *emit)
 {
+    const struct tl_agent_head *head = &install->head;
+    tl_addr agent = install->header.agent_addr;
     emit->thread_pointer = (enum tl_thread_pointer)install->thread_pointer;
     emit->control_addr = install->header.control_addr;
     emit->table_addr = install->header.control_addr + TL_PAGE_SIZE;
-    emit->slow_addr = install->header.agent_addr + install->slow_count_off;
-    emit->call_addr = install->header.agent_addr + install->fault_off;
-    emit->leave_addr = install->header.agent_addr + install->leave_off;
+    emit->slow_addr = agent + head->slow_count_off;
+    emit->call_addr = agent + head->fault_off;
+    emit->leave_addr = agent + head->leave_off;
+    for (size_t i = 0; i < TL_RECORD_ENTRIES; i++)
+        emit->record_addr[i + 1] = head->record_off[i] ? agent + head->record_off[i] : 0;
 }
 
 size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out,
@@ -352,15 +390,17 @@ size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_
     return install->used_count;
 }
 
-int tl_install_data_fd(const struct tl_install *install)
+void tl_install_memory(const struct tl_install *install, struct tl_drain_memory *out)
 {
-    return install->data_fd > 0 ? install->data_fd : -1;
+    *out = (struct tl_drain_memory){.data = install->data,
+                                    .size = install->data ? (size_t)install->header.data_size : 0,
+                                    .fd = install->data_fd > 0 ? install->data_fd : -1,
+                                    .layout = install->blocks};
 }
 
-const void *tl_install_data(const struct tl_install *install, size_t *size)
+void tl_install_facts(const struct tl_install *install, struct tl_install_facts *out)
 {
-    *size = install->data ? (size_t)install->header.data_size : 0;
-    return install->data;
+    *out = install->facts;
 }
 
 void tl_install_times(const struct tl_install *install, struct tl_install_times *out)

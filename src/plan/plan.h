@@ -49,6 +49,9 @@ struct tl_plan_request {
     uint32_t counter_off;       // see tl_emit_in
     uint32_t module;            // index into modules[]
     enum tl_action action;      // 0: as in the options
+    struct tl_record record[TL_SITE_RECORDS_MAX]; // for TL_ACTION_RECORD
+    bool on_taken, no_stack;    // see tl_emit_in
+    bool shared;                // this site counts in the shared block (TL_TP_SHARED)
 };
 
 struct tl_plan_module {

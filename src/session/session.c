@@ -285,11 +285,12 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
 
 static void hits_refresh(struct tl_session *session)
 {
-    size_t size = 0, count = session->state_count;
-    const void *data = session->install ? tl_install_data(session->install, &size) : NULL;
-    uint64_t *jump = data ? calloc(count, sizeof *jump) : NULL;
-    if (jump && tl_drain_counts(data, size, tl_install_data_fd(session->install), 0,
-                                (uint32_t)count, jump, NULL)) {
+    size_t count = session->state_count;
+    struct tl_drain_memory memory = {0};
+    if (session->install)
+        tl_install_memory(session->install, &memory);
+    uint64_t *jump = memory.data ? calloc(count, sizeof *jump) : NULL;
+    if (jump && tl_drain_counts(&memory, 0, (uint32_t)count, jump, NULL)) {
         free(jump);
         jump = NULL;
     }

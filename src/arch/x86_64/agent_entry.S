@@ -2,21 +2,38 @@
 //
 // For a count a detour pushes the counter's offset and calls: [return][counter_off]. Every general register keeps
 // its value, vector registers are not touched, flags are lost.
+.macro  constant name
+        .globl  \name
+        .hidden \name
+\name:
+        .quad   0
+.endm
+
         .section .head, "ax"
         .globl  tl_agent_head_start
         .hidden tl_agent_head_start
-        .globl  tl_agent_control_addr
-        .hidden tl_agent_control_addr
-        .globl  tl_agent_code_addr
-        .hidden tl_agent_code_addr
 tl_agent_head_start:
-tl_agent_control_addr:
-        .quad   0
-tl_agent_code_addr:
-        .quad   0
+        constant tl_agent_control_addr
+        constant tl_agent_code_addr
+        constant tl_agent_data_addr
+        constant tl_agent_stride
+        constant tl_agent_hist_off
+        constant tl_agent_ring_off
+        constant tl_agent_pair_off
+        constant tl_agent_ring_mask
+        constant tl_agent_pair_mask
+        constant tl_agent_process_count
+        constant tl_agent_follow
+        constant tl_agent_tid_off
+        constant tl_agent_clock
+        constant tl_agent_ticks_per_ms
+        constant tl_agent_thread_pointer
+        .fill   5, 8, 0
         .quad   tl_agent_slow_count - tl_agent_head_start
         .quad   tl_agent_fault_entry - tl_agent_head_start
         .quad   tl_agent_leave_entry - tl_agent_head_start
+        .fill   9, 8, 0 // record_off
+        .fill   3, 8, 0 // trampoline_off, trap_off, restorer_off
         .quad   tl_agent_image_end - tl_agent_head_start
 
         .text

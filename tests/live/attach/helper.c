@@ -219,7 +219,7 @@ uint64_t hits_of(const struct tl_install *install, uint32_t probe)
     uint64_t sum = 0;
     const uint8_t *data = install->data;
     for (size_t i = 0; i <= TL_THREAD_SLOTS; i++)
-        sum += *(const volatile uint64_t *)(data + TL_BLOCK_FIRST_OFF + i * install->stride +
+        sum += *(const volatile uint64_t *)(data + TL_BLOCK_FIRST_OFF + i * install->blocks.stride +
                                             TL_BLOCK_HEADER_SIZE + 8 * probe);
     return sum;
 }

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/diag.h"
 #include "session/session.h"
 
 #define SITES_MAX 64

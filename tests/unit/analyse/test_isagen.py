@@ -42,5 +42,5 @@ run = subprocess.run(generator + [root / "isa" / "x86_64.isa", "--support"] + re
 if run.stdout != (root / "SUPPORT.md").read_text():
     failures += 1
     print("SUPPORT.md is not what isa/x86_64.isa says; run tools/isagen.py isa/x86_64.isa --support "
-          "--refusals src/base/refusal.h -o SUPPORT.md")
+          "--refusals include/trapless/refusal.h -o SUPPORT.md")
 sys.exit(1 if failures else 0)

@@ -51,7 +51,10 @@ static void counter_write(unsigned char *data, size_t block, uint32_t probe, uin
 static int count_one(const void *data, size_t size, uint32_t probe, uint64_t *hits,
                      struct tl_diag *diag)
 {
-    return tl_drain_counts(data, size, -1, probe, 1, hits, diag);
+    const struct tl_drain_memory memory = {
+        .data = (void *)(uintptr_t)data, .size = size, .fd = -1,
+        .layout = {.stride = STRIDE, .probe_count = PROBES, .process_count = 1}};
+    return tl_drain_counts(&memory, probe, 1, hits, diag);
 }
 
 // Holes are passed over and stay holes; what lies between them is counted once.
@@ -74,7 +77,10 @@ static void test_holes_are_left_alone(void **state)
     struct stat before, after;
     fstat(fd, &before);
     void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-    assert_int_equal(tl_drain_counts(data, size, fd, 0, 1500, hits, NULL), 0);
+    assert_int_equal(tl_drain_counts(&(struct tl_drain_memory){.data = data, .size = size, .fd = fd,
+                                                               .layout = {.stride = stride, .probe_count = 1500,
+                                                                          .process_count = 1}},
+                                     0, 1500, hits, NULL), 0);
     assert_memory_equal(hits, expected, sizeof hits);
     fstat(fd, &after);
     assert_int_equal(after.st_blocks, before.st_blocks);
