@@ -256,12 +256,20 @@ static int used_read(struct tl_install *install, struct tl_diag *diag)
     return error;
 }
 
+// What one busy thread makes memory of: its counters and its ring.
+static uint64_t thread_bytes(const struct tl_install *install)
+{
+    const struct tl_block_layout *blocks = &install->blocks;
+    return TL_BLOCK_HEADER_SIZE + UINT64_C(8) * blocks->probe_count +
+           UINT64_C(1) * blocks->ring_slots * sizeof(struct tl_ring_slot);
+}
+
 static int prepare_held(struct tl_install *install, struct tl_diag *diag)
 {
     struct tl_target *target = install->target;
     layout_sizes(install);
     uint64_t needed = PAGES_FIRST_TOUCHED * UINT64_C(4096) +
-                      tl_target_thread_count(target) * tl_page_up(install->blocks.stride < TL_PAGE_SIZE ? install->blocks.stride : TL_PAGE_SIZE);
+                      tl_target_thread_count(target) * tl_page_up(thread_bytes(install));
     int error = tl_target_headroom(target, needed, diag);
     if (error)
         return error;
