@@ -67,6 +67,7 @@ struct tl_process_slot {
 
 #define TL_NOTICE_SLOTS 64u
 #define TL_NOTICE_WAIT_MS 100u // the most a thread waits for an answer
+#define TL_NOTICE_DEAF_MS 1000u // a controller that has not looked for so long is not waited for
 
 enum tl_notice_kind {
     TL_NOTICE_NONE = 0,
@@ -75,7 +76,9 @@ enum tl_notice_kind {
     TL_NOTICE_TRAP = 3,   // about to change what happens to SIGTRAP
 };
 // FREE -> FILLING (thread, locked compare-and-swap) -> ASKED (thread) -> ANSWERED (controller) -> FREE
-// (thread). A thread that gave up waiting goes ASKED -> FREE by compare-and-swap.
+// (thread). A thread that gave up waiting goes ASKED -> FREE by compare-and-swap. A thread that left the
+// hook by another way (a signal handler that jumped out) never frees its slot: what stays FILLING or
+// ANSWERED for TL_NOTICE_DEAF_MS the controller takes back by compare-and-swap.
 enum tl_notice_state { TL_NOTICE_FREE, TL_NOTICE_FILLING, TL_NOTICE_ASKED, TL_NOTICE_ANSWERED };
 struct tl_notice {
     uint32_t state;
@@ -93,11 +96,18 @@ struct tl_data_header {
     uint64_t stride;
     uint64_t size; // whole memfd, bytes
     uint64_t coarse_ns; // the controller's CLOCK_MONOTONIC, for targets that may read no counter
+    // Written by the controller at each look at the notices: when, in ticks of the target's clock (0: not
+    // yet); and the value of `missed` that it found. A thread waits for no answer while missed != heard, nor
+    // TL_NOTICE_DEAF_MS after the last look.
+    uint64_t answered_ticks;
+    uint32_t heard;
+    uint32_t missed; // by the target: notices that were not posted, or got no answer in time
 };
 
 #define TL_PROCESS_SLOTS_OFF 64u
 #define TL_NOTICES_OFF 12288u
 #define TL_BLOCK_FIRST_OFF 16384u // after all of these
+_Static_assert(sizeof(struct tl_data_header) <= TL_PROCESS_SLOTS_OFF, "data header");
 _Static_assert(TL_PROCESS_SLOTS_OFF + TL_PROCESS_SLOTS_MAX * sizeof(struct tl_process_slot) <=
                    TL_NOTICES_OFF, "process slots");
 _Static_assert(TL_NOTICES_OFF + TL_NOTICE_SLOTS * sizeof(struct tl_notice) <= TL_BLOCK_FIRST_OFF,

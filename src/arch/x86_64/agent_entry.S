@@ -32,7 +32,8 @@ tl_agent_head_start:
         .quad   tl_agent_slow_count - tl_agent_head_start
         .quad   tl_agent_fault_entry - tl_agent_head_start
         .quad   tl_agent_leave_entry - tl_agent_head_start
-        .fill   9, 8, 0 // record_off
+        .fill   8, 8, 0 // record_off
+        .quad   tl_agent_hook_entry - tl_agent_head_start
         .fill   3, 8, 0 // trampoline_off, trap_off, restorer_off
         .quad   tl_agent_image_end - tl_agent_head_start
 

@@ -1,0 +1,133 @@
+// A thread of the target tells the controller something and waits a little for the answer: that the
+// loader brings libraries, that another program is about to be executed, that SIGTRAP is to be handled.
+//
+// Freestanding, no library, general registers only, no system call. Writes one notice of the shared
+// memory and two words of its header, nothing else. A signal may land anywhere, post a notice of its own,
+// and never come back.
+// Invariant: a thread waits at most TL_NOTICE_WAIT_MS, and not at all where the last notice got no answer
+// since the controller last looked, or the controller has not looked for TL_NOTICE_DEAF_MS.
+#include "agent/agent.h"
+#include "agent/inside.h"
+#include "agent/layout.h"
+
+// Where no clock may be read, or one that may stand still: turns of `pause`, 10 to 140 cycles each
+// (Intel's optimization manual, "PAUSE latency"), so some 10 to 100 ms.
+#define TURNS_MAX 2000000u
+#define TURNS_TIMED_MAX (50u * TURNS_MAX) // a counter that was set back ends here
+
+struct hook_frame {
+    uint64_t rdi, rsi; // of the site
+};
+
+void tl_agent_hook(uint64_t kind, const struct hook_frame *frame);
+
+static struct tl_data_header *data_header(void)
+{
+    return (struct tl_data_header *)(uintptr_t)tl_agent_data_addr;
+}
+
+static struct tl_notice *notice_at(uint64_t index)
+{
+    return (struct tl_notice *)(uintptr_t)(tl_agent_data_addr + TL_NOTICES_OFF) + index;
+}
+
+static uint64_t clock_now(void)
+{
+    if (tl_agent_clock == TL_CLOCK_COUNTER)
+        return __builtin_ia32_rdtsc();
+    return __atomic_load_n(&data_header()->coarse_ns, __ATOMIC_RELAXED);
+}
+
+// Whether somebody is there to answer. Words that the controller or a stranger wrote: any value does no
+// more harm than a wait of TL_NOTICE_WAIT_MS, or none.
+static bool listener_there(void)
+{
+    const struct tl_data_header *header = data_header();
+    if (__atomic_load_n(&header->missed, __ATOMIC_RELAXED) !=
+        __atomic_load_n(&header->heard, __ATOMIC_RELAXED))
+        return false;
+    uint64_t looked = __atomic_load_n(&header->answered_ticks, __ATOMIC_RELAXED);
+    if (looked == 0 || tl_agent_ticks_per_ms == 0) // it has not begun, or there is no clock
+        return true;
+    // Two processors' counters may differ by a few ticks: then "before" is "just now".
+    int64_t age = (int64_t)(clock_now() - looked);
+    return age < (int64_t)(tl_agent_ticks_per_ms * TL_NOTICE_DEAF_MS);
+}
+
+static void notice_missed(void)
+{
+    __atomic_fetch_add(&data_header()->missed, 1, __ATOMIC_RELAXED);
+}
+
+static struct tl_notice *notice_claim(void)
+{
+    for (uint64_t i = 0; i < TL_NOTICE_SLOTS; i++) {
+        struct tl_notice *notice = notice_at(i);
+        uint32_t state = TL_NOTICE_FREE;
+        // Acquire: what the last owner wrote lies before what we write.
+        if (__atomic_load_n(&notice->state, __ATOMIC_RELAXED) == TL_NOTICE_FREE &&
+            __atomic_compare_exchange_n(&notice->state, &state, TL_NOTICE_FILLING, false,
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return notice;
+    }
+    return NULL;
+}
+
+// Until it is no longer ASKED, by whomever. Returns whether that came in time.
+static bool notice_await(const struct tl_notice *notice)
+{
+    bool timed = tl_agent_clock == TL_CLOCK_COUNTER && tl_agent_ticks_per_ms != 0;
+    uint64_t start = timed ? clock_now() : 0;
+    for (uint64_t turn = 0; turn < (timed ? TURNS_TIMED_MAX : TURNS_MAX); turn++) {
+        // Acquire, with the controller's release: what it changed before it answered is seen.
+        if (__atomic_load_n(&notice->state, __ATOMIC_ACQUIRE) != TL_NOTICE_ASKED)
+            return true;
+        if (timed && (int64_t)(clock_now() - start) >=
+                         (int64_t)(tl_agent_ticks_per_ms * TL_NOTICE_WAIT_MS))
+            return false;
+        __builtin_ia32_pause();
+    }
+    return false;
+}
+
+static void notice_post(uint64_t kind, uint32_t process, uint32_t tid,
+                        const struct hook_frame *frame)
+{
+    struct tl_notice *notice = notice_claim();
+    if (!notice) {
+        notice_missed();
+        return;
+    }
+    notice->kind = (uint32_t)kind;
+    notice->tid = tid;
+    notice->process = process;
+    notice->argument[0] = frame->rdi;
+    notice->argument[1] = frame->rsi;
+    // Release, with the controller's acquire of state.
+    __atomic_store_n(&notice->state, TL_NOTICE_ASKED, __ATOMIC_RELEASE);
+    uint32_t state = TL_NOTICE_ASKED;
+    if (!notice_await(notice) &&
+        __atomic_compare_exchange_n(&notice->state, &state, TL_NOTICE_FREE, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED)) {
+        notice_missed();
+        return;
+    }
+    // Not a plain store: a thread that stood still for long may find that the controller freed its
+    // slot and that it is another's now.
+    state = TL_NOTICE_ANSWERED;
+    (void)__atomic_compare_exchange_n(&notice->state, &state, TL_NOTICE_FREE, false,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+// Called by the entry stub with every register saved that the record frame does not keep.
+__attribute__((no_caller_saved_registers, used)) void tl_agent_hook(uint64_t kind,
+                                                                    const struct hook_frame *frame)
+{
+    uint32_t process;
+    if (!tl_agent_process(&process))
+        return;
+    if (listener_there())
+        notice_post(kind, process, tl_agent_tid(), frame);
+    else
+        notice_missed();
+}

@@ -1,0 +1,43 @@
+// What the agent's own files share: the constants of its head, and who the calling thread is. Only for code
+// inside the image.
+#ifndef TL_AGENT_INSIDE_H
+#define TL_AGENT_INSIDE_H
+
+#include "agent/agent.h"
+#include "agent/layout.h"
+
+// In the image's head (struct tl_agent_head); the controller wrote them before any site led here.
+extern const uint64_t tl_agent_control_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_code_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_data_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_tid_off __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_clock __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_ticks_per_ms __attribute__((visibility("hidden")));
+
+// Whether this process records; and its process slot. False in a forked child that nobody follows.
+static inline bool tl_agent_process(uint32_t *process)
+{
+    const volatile struct tl_control *control =
+        (const volatile struct tl_control *)(uintptr_t)tl_agent_control_addr;
+    *process = control->process;
+    // Looked at last: a signal handler that forked while we read has made the page zero in the child.
+    return control->live == TL_CONTROL_LIVE;
+}
+
+// The thread id in the innermost namespace. 0: not known. After vfork and in posix_spawn's child: that of the
+// thread whose memory it borrows.
+static inline uint32_t tl_agent_tid(void)
+{
+    const volatile struct tl_control *control =
+        (const volatile struct tl_control *)(uintptr_t)tl_agent_control_addr;
+    uint64_t way = control->thread_pointer, pointer = 0;
+    if (tl_agent_tid_off == 0)
+        return 0;
+    if (way == TL_TP_FS_WORD)
+        __asm__ volatile("mov %%fs:0, %0" : "=r"(pointer));
+    else if (way == TL_TP_FSBASE)
+        __asm__ volatile("rdfsbase %0" : "=r"(pointer));
+    return pointer ? *(const volatile uint32_t *)(uintptr_t)(pointer + tl_agent_tid_off) : 0;
+}
+
+#endif
