@@ -3,6 +3,10 @@
 #ifndef TRAPLESS_REFUSAL_H
 #define TRAPLESS_REFUSAL_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // X(name, sentence). Sentences are lower case, without a full stop; they read after "refused: ".
 #define TL_REFUSALS(X)                                                                             \
     X(NONE, "")                                                                                    \
@@ -48,6 +52,7 @@
     X(TRAMPOLINE, "a return address may not be replaced in this program")                          \
     X(NO_UNWINDER, "the program's unwinder was not found, and a replaced return address would stop it")\
     X(NO_THREAD, "threads can't be told apart here, so an entry and its return can't be paired")   \
+    X(NOT_FUNCTION, "a time is taken from a function's entry to its return: name a function")       \
     X(NO_CLOCK, "the program may not read a clock")                                                \
     X(NO_STACK, "a Go function without a stack check leaves no stack for a detour")                \
     X(TRAP_ALLOWED, "a trap would be needed: allow it with --allow-traps")                         \
@@ -79,5 +84,9 @@ enum tl_rung {
 
 // "jump", "kernel", ... "refused". Static storage.
 const char *tl_rung_text(enum tl_rung rung);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -48,19 +48,19 @@ static int insns_append(struct tl_sites *out, const struct tl_site *from, const 
     return 0;
 }
 
-int tl_session_expand(struct tl_session *session, struct tl_diag *diag)
+int tl_session_expand(struct tl_batch *batch, struct tl_diag *diag)
 {
-    struct tl_sites old = session->sites, all = {0};
+    struct tl_sites old = batch->sites, all = {0};
     tl_addr *vaddrs = calloc(FUNCTION_INSNS_MAX, sizeof *vaddrs);
     int error = vaddrs ? 0 : TL_E_NOMEM;
     for (size_t i = 0; !error && i < old.count; i++) {
         struct tl_site *site = &old.site[i];
-        struct tl_module *module = tl_modules_get(session->modules, site->module);
+        struct tl_module *module = tl_modules_get(batch->modules, site->module);
         size_t count = 0;
         if (site->entry && !tl_module_analyse(module, NULL))
             count = tl_analysis_insns(module->analysis, site->function, vaddrs, FUNCTION_INSNS_MAX);
         if (count > FUNCTION_INSNS_MAX) {
-            tl_session_note(session, "%s: only its first %u instructions are shown\n", site->names,
+            tl_session_note(batch->session, "%s: only its first %u instructions are shown\n", site->names,
                             FUNCTION_INSNS_MAX);
             count = FUNCTION_INSNS_MAX;
         }
@@ -74,6 +74,6 @@ int tl_session_expand(struct tl_session *session, struct tl_diag *diag)
     for (size_t i = 0; i < old.count; i++)
         site_deinit(&old.site[i]);
     free(old.site);
-    session->sites = all;
+    batch->sites = all;
     return error ? tl_diag_set(diag, error, "out of memory for %zu sites", all.count) : 0;
 }

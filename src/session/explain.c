@@ -17,11 +17,11 @@ static int range_compare(const void *left, const void *right)
     return (a->start > b->start) - (a->start < b->start);
 }
 
-static size_t process_ranges(const struct tl_session *session, struct tl_range *range)
+static size_t process_ranges(const struct tl_batch *batch, struct tl_range *range)
 {
     size_t count = 0;
-    for (size_t i = 0; i < session->maps.count && count < RANGES_MAX; i++) {
-        const struct tl_map *map = &session->maps.map[i];
+    for (size_t i = 0; i < batch->maps.count && count < RANGES_MAX; i++) {
+        const struct tl_map *map = &batch->maps.map[i];
         range[count] = (struct tl_range){map->start, map->end};
         if (!strcmp(map->path, "[heap]"))
             range[count].end += HEAP_ROOM;
@@ -33,11 +33,11 @@ static size_t process_ranges(const struct tl_session *session, struct tl_range *
 }
 
 // A file alone: its segments, and the heap's room above a program.
-static size_t file_ranges(struct tl_session *session, struct tl_range *range)
+static size_t file_ranges(struct tl_batch *batch, struct tl_range *range)
 {
     size_t count = 0;
-    for (size_t i = 0; i < tl_modules_count(session->modules); i++) {
-        struct tl_module *module = tl_modules_get(session->modules, i);
+    for (size_t i = 0; i < tl_modules_count(batch->modules); i++) {
+        struct tl_module *module = tl_modules_get(batch->modules, i);
         const struct tl_segment *segment = NULL;
         size_t segments = tl_image_segments(module->image, &segment);
         tl_addr low = UINT64_MAX, high = 0;
@@ -59,14 +59,14 @@ static size_t file_ranges(struct tl_session *session, struct tl_range *range)
     return count;
 }
 
-static int space_create(struct tl_session *session, struct tl_diag *diag)
+static int space_create(struct tl_batch *batch, struct tl_diag *diag)
 {
-    size_t max = session->maps.count + 2 * tl_modules_count(session->modules) + 1;
+    size_t max = batch->maps.count + 2 * tl_modules_count(batch->modules) + 1;
     struct tl_range *range = calloc(max, sizeof *range);
     if (!range)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
-    size_t count = session->options.file ? file_ranges(session, range)
-                                         : process_ranges(session, range);
+    size_t count = batch->session->options.file ? file_ranges(batch, range)
+                                         : process_ranges(batch, range);
     qsort(range, count, sizeof *range, range_compare);
     struct tl_space_options options = {
         .used = range,
@@ -75,59 +75,69 @@ static int space_create(struct tl_session *session, struct tl_diag *diag)
         .addr_min = TL_SPACE_ADDR_MIN,
         .addr_max = TL_SPACE_ADDR_MAX,
     };
-    int error = tl_space_create(&options, &session->space, diag);
+    int error = tl_space_create(&options, &batch->space, diag);
     free(range);
     return error;
 }
 
 // Plans sites [first, first + count) and keeps only rung, way, window and refusal of each.
-static int batch_explain(struct tl_session *session, const struct tl_plan_options *plan,
-                         size_t first, size_t count, struct tl_diag *diag)
+static int some_explain(struct tl_batch *batch, const struct tl_plan_options *plan, size_t first,
+                        size_t count, struct tl_diag *diag)
 {
-    session->request_count = 0;
-    int error = tl_session_requests(session, first, count, diag);
-    if (error || !session->request_count)
-        return error;
-    error = tl_plan_sites(plan, session->space, session->plan_modules,
-                          tl_modules_count(session->modules), session->requests,
-                          session->request_count, &session->plans, diag);
-    if (error)
-        return error;
-    tl_session_take_plans(session);
-    tl_plan_set_destroy(session->plans);
-    session->plans = NULL;
+    int error = tl_batch_points(batch, first, count, diag);
+    for (bool again = true; !error && again;) {
+        again = false;
+        error = tl_batch_requests(batch, diag);
+        if (error || !batch->request_count)
+            break;
+        error = tl_plan_sites(plan, batch->space, batch->plan_modules,
+                              tl_modules_count(batch->modules), batch->requests,
+                              batch->request_count, &batch->plans, diag);
+        if (error)
+            break;
+        again = tl_batch_points_fallback(batch, first, count) != 0;
+        if (!again)
+            tl_session_take_plans(batch, first, count);
+        tl_plan_set_destroy(batch->plans);
+        batch->plans = NULL;
+        if (again)
+            error = tl_batch_points(batch, first, count, diag);
+    }
     for (size_t i = first; i < first + count; i++)
-        session->state[i].flags &= ~TL_SESSION_PLANNED;
-    return 0;
+        batch->state[i].flags &= ~TL_SESSION_PLANNED;
+    return error;
 }
 
-int tl_session_explain(struct tl_session *session, struct tl_diag *diag)
+int tl_batch_explain(struct tl_batch *batch, struct tl_diag *diag)
 {
-    if (!session->sites.count)
+    if (!batch->sites.count)
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe matched");
-    int error = space_create(session, diag);
+    int error = space_create(batch, diag);
     if (error)
         return error;
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .alone = true};
     // A process that handles faults: each handler is taken to get its probes.
-    if (session->options.pid && tl_faults_caught(session->options.pid))
+    if (batch->pid && tl_faults_caught(batch->pid))
         plan.faults = TL_FAULT_RESUMED;
     // Addresses in the middle of the usable space stand in for the target's; only sizes depend on them.
+    tl_addr agent = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE;
     plan.emit = (struct tl_emit_in){.action = TL_ACTION_COUNT,
                                     .thread_pointer = TL_TP_FS_WORD,
                                     .table_addr = TL_SPACE_ADDR_MAX / 2,
                                     .control_addr = TL_SPACE_ADDR_MAX / 2 + TL_PAGE_SIZE,
-                                    .slow_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE,
-                                    .call_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE,
-                                    .leave_addr = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE};
-    for (size_t i = 0; !error && i < session->sites.count; i += EXPLAIN_BATCH) {
-        size_t count = session->sites.count - i;
+                                    .slow_addr = agent,
+                                    .call_addr = agent,
+                                    .leave_addr = agent};
+    for (size_t i = 0; i < TL_RECORD_KIND_COUNT; i++)
+        plan.emit.record_addr[i] = agent;
+    for (size_t i = 0; !error && i < batch->sites.count; i += EXPLAIN_BATCH) {
+        const struct tl_session_options *options = &batch->session->options;
+        size_t count = batch->sites.count - i;
         if (count > EXPLAIN_BATCH)
             count = EXPLAIN_BATCH;
-        error = batch_explain(session, &plan, i, count, diag);
-        if (session->options.progress)
-            session->options.progress(session->options.opaque, "explaining", i,
-                                      session->sites.count);
+        error = some_explain(batch, &plan, i, count, diag);
+        if (options->progress)
+            options->progress(options->opaque, "explaining", i, batch->sites.count);
     }
     return error;
 }

@@ -14,10 +14,10 @@
 #define HANDLER_EXITS_MAX 32 // more returns of one handler than this are not guarded
 
 // The request for a guard at a handler; false: it lies in no module that is known.
-static bool handler_request(struct tl_session *session, tl_addr addr, struct tl_plan_request *out)
+static bool handler_request(struct tl_batch *batch, tl_addr addr, struct tl_plan_request *out)
 {
-    for (size_t i = 0; i < tl_modules_count(session->modules); i++) {
-        struct tl_module *module = tl_modules_get(session->modules, i);
+    for (size_t i = 0; i < tl_modules_count(batch->modules); i++) {
+        struct tl_module *module = tl_modules_get(batch->modules, i);
         const struct tl_segment *segment = NULL;
         size_t segments = tl_image_segments(module->image, &segment);
         tl_addr vaddr = addr - (tl_addr)module->bias;
@@ -40,65 +40,65 @@ static bool handler_request(struct tl_session *session, tl_addr addr, struct tl_
 }
 
 // The request for the same address among those of people's probes.
-static struct tl_plan_request *request_twin(struct tl_session *session,
+static struct tl_plan_request *request_twin(struct tl_batch *batch,
                                             const struct tl_plan_request *request)
 {
-    for (size_t i = 0; i < session->request_count; i++) {
-        struct tl_plan_request *other = &session->requests[i];
+    for (size_t i = 0; i < batch->request_count; i++) {
+        struct tl_plan_request *other = &batch->requests[i];
         if (other->module == request->module && other->facts.vaddr == request->facts.vaddr)
             return other;
     }
     return NULL;
 }
 
-static int request_append(struct tl_session *session, const struct tl_plan_request *request,
+static int request_append(struct tl_batch *batch, const struct tl_plan_request *request,
                           struct tl_diag *diag)
 {
-    if (session->request_count == session->request_max) {
-        size_t max = session->request_max + TL_FAULT_HANDLERS_MAX;
-        struct tl_plan_request *grown = realloc(session->requests, max * sizeof *grown);
+    if (batch->request_count == batch->request_max) {
+        size_t max = batch->request_max + TL_FAULT_HANDLERS_MAX;
+        struct tl_plan_request *grown = realloc(batch->requests, max * sizeof *grown);
         if (!grown)
             return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", max);
-        session->requests = grown;
-        session->request_max = max;
+        batch->requests = grown;
+        batch->request_max = max;
     }
-    session->requests[session->request_count++] = *request;
+    batch->requests[batch->request_count++] = *request;
     return 0;
 }
 
-static bool guarded(const struct tl_session *session, tl_addr handler)
+static bool guarded(const struct tl_batch *batch, tl_addr handler)
 {
-    for (size_t i = 0; i < session->guarded_count; i++) {
-        if (session->guarded[i] == handler)
+    for (size_t i = 0; i < batch->guarded_count; i++) {
+        if (batch->guarded[i] == handler)
             return true;
     }
     return false;
 }
 
-static void guarded_add(struct tl_session *session, tl_addr handler)
+static void guarded_add(struct tl_batch *batch, tl_addr handler)
 {
-    if (session->guarded_count < TL_ARRAY_COUNT(session->guarded))
-        session->guarded[session->guarded_count++] = handler;
+    if (batch->guarded_count < TL_ARRAY_COUNT(batch->guarded))
+        batch->guarded[batch->guarded_count++] = handler;
 }
 
 // ---- at attach ----------------------------------------------------------------------------------
 
 // A probe of ours at an instruction; where a person's is, one detour does both.
-static int guard_add(struct tl_session *session, const struct tl_plan_request *request,
+static int guard_add(struct tl_batch *batch, const struct tl_plan_request *request,
                      struct tl_diag *diag)
 {
-    struct tl_plan_request *twin = request_twin(session, request);
+    struct tl_plan_request *twin = request_twin(batch, request);
     if (!twin)
-        return request_append(session, request, diag);
-    twin->action |= request->action | (twin->action & TL_ACTION_GUARD ? 0u : TL_ACTION_COUNT);
+        return request_append(batch, request, diag);
+    twin->action |= request->action;
     return 0;
 }
 
 // Probes at every return of the handler whose entry is `entry`. *all: each is known.
-static int exits_add(struct tl_session *session, const struct tl_plan_request *entry, bool *all,
+static int exits_add(struct tl_batch *batch, const struct tl_plan_request *entry, bool *all,
                      struct tl_diag *diag)
 {
-    struct tl_module *module = tl_modules_get(session->modules, entry->module);
+    struct tl_module *module = tl_modules_get(batch->modules, entry->module);
     tl_addr exits[HANDLER_EXITS_MAX];
     size_t count = 0;
     *all = entry->facts.function.size &&
@@ -108,76 +108,76 @@ static int exits_add(struct tl_session *session, const struct tl_plan_request *e
         request.action = TL_ACTION_LEAVE;
         int error = tl_analysis_site(module->analysis, exits[i], &request.facts, diag);
         if (!error)
-            error = guard_add(session, &request, diag);
+            error = guard_add(batch, &request, diag);
         if (error)
             return error;
     }
     return 0;
 }
 
-int tl_session_guard(struct tl_session *session, enum tl_fault_policy policy, bool *possible,
+int tl_session_guard(struct tl_batch *batch, enum tl_fault_policy policy, bool *possible,
                      struct tl_diag *diag)
 {
     tl_addr handler[TL_FAULT_HANDLERS_MAX];
-    size_t count = tl_install_fault_handlers(session->install, handler);
-    session->faults = count ? policy : TL_FAULT_ANY;
+    size_t count = tl_install_fault_handlers(batch->install, handler);
+    batch->faults = count ? policy : TL_FAULT_ANY;
     *possible = true;
     for (size_t i = 0; *possible && i < count; i++) {
         struct tl_plan_request request;
-        *possible = handler_request(session, handler[i], &request);
+        *possible = handler_request(batch, handler[i], &request);
         if (!*possible)
             break;
-        guarded_add(session, handler[i]);
-        int error = guard_add(session, &request, diag);
+        guarded_add(batch, handler[i]);
+        int error = guard_add(batch, &request, diag);
         if (!error && policy == TL_FAULT_RESUMED)
-            error = exits_add(session, &request, possible, diag);
+            error = exits_add(batch, &request, possible, diag);
         if (error)
             return error;
     }
-    return count ? tl_session_modules(session, diag) : 0;
+    return count ? tl_session_modules(batch, diag) : 0;
 }
 
-bool tl_session_guards_planned(const struct tl_session *session)
+bool tl_session_guards_planned(const struct tl_batch *batch)
 {
     bool planned = true;
-    for (size_t i = 0; i < session->request_count; i++) {
-        if (session->requests[i].action & TL_ACTION_GUARD)
-            planned &= tl_plan_get(session->plans, i)->rung == TL_RUNG_JUMP;
+    for (size_t i = 0; i < batch->request_count; i++) {
+        if (batch->requests[i].action & TL_ACTION_GUARD)
+            planned &= tl_plan_get(batch->plans, i)->rung == TL_RUNG_JUMP;
     }
     return planned;
 }
 
-void tl_session_unguard(struct tl_session *session, size_t own)
+void tl_session_unguard(struct tl_batch *batch, size_t own)
 {
-    session->faults = TL_FAULT_NONE;
-    session->guarded_count = 0;
-    session->request_count = own;
+    batch->faults = TL_FAULT_NONE;
+    batch->guarded_count = 0;
+    batch->request_count = own;
     for (size_t i = 0; i < own; i++)
-        session->requests[i].action = TL_ACTION_NONE;
+        batch->requests[i].action &= ~(unsigned)TL_ACTION_GUARD;
 }
 
 // ---- later --------------------------------------------------------------------------------------
 
 // Takes a person's probe out of the text, to be put back as one that guards too.
-static int twin_take(struct tl_session *session, struct tl_plan_request *request, uint32_t *user,
+static int twin_take(struct tl_batch *batch, struct tl_plan_request *request, uint32_t *user,
                      struct tl_diag *diag)
 {
-    struct tl_plan_request *twin = request_twin(session, request);
+    struct tl_plan_request *twin = request_twin(batch, request);
     *user = TL_GUARD_NO_USER;
     if (!twin)
         return 0;
-    size_t index = (size_t)(twin - session->requests);
-    if (tl_plan_get(session->plans, index)->rung != TL_RUNG_JUMP ||
-        session->results[index].refusal != TL_REFUSE_NONE)
+    size_t index = (size_t)(twin - batch->requests);
+    if (tl_plan_get(batch->plans, index)->rung != TL_RUNG_JUMP ||
+        batch->results[index].refusal != TL_REFUSE_NONE)
         return 0;
-    int error = tl_install_close_site(session->install, index, session->results, diag);
+    int error = tl_install_close_site(batch->install, index, batch->results, diag);
     *user = (uint32_t)index;
     request->action = TL_ACTION_COUNT_CALL;
     request->counter_off = twin->counter_off;
     return error;
 }
 
-static int guard_requests(struct tl_session *session, struct tl_session_guard *guard,
+static int guard_requests(struct tl_batch *batch, struct tl_session_guard *guard,
                           struct tl_plan_request *requests, struct tl_diag *diag)
 {
     tl_addr handler[TL_FAULT_HANDLERS_MAX];
@@ -185,26 +185,26 @@ static int guard_requests(struct tl_session *session, struct tl_session_guard *g
     for (size_t i = 0; i < count; i++) {
         struct tl_plan_request *request = &requests[guard->count];
         bool repeats = false;
-        if (guarded(session, handler[i]))
+        if (guarded(batch, handler[i]))
             continue;
-        if (!handler_request(session, handler[i], request))
+        if (!handler_request(batch, handler[i], request))
             return tl_diag_set(diag, TL_E_UNSUPPORTED, "0x%llx is in no module that is known",
                                (unsigned long long)handler[i]);
         for (size_t k = 0; k < guard->count; k++)
             repeats |= requests[k].module == request->module &&
                        requests[k].facts.vaddr == request->facts.vaddr;
-        guarded_add(session, handler[i]);
+        guarded_add(batch, handler[i]);
         if (repeats)
             continue;
-        int error = twin_take(session, request, &guard->user[guard->count], diag);
+        int error = twin_take(batch, request, &guard->user[guard->count], diag);
         if (error)
             return error;
         guard->count++;
     }
-    return tl_session_modules(session, diag);
+    return tl_session_modules(batch, diag);
 }
 
-static int guard_commit(struct tl_session *session, struct tl_session_guard *guard,
+static int guard_commit(struct tl_batch *batch, struct tl_session_guard *guard,
                         const struct tl_plan_request *requests, struct tl_diag *diag)
 {
     struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = TL_FAULT_LONE};
@@ -213,7 +213,7 @@ static int guard_commit(struct tl_session *session, struct tl_session_guard *gua
     struct tl_space *space = NULL;
     struct tl_plan_set *plans = NULL;
     struct tl_emit_in own = {0};
-    tl_install_emit_input(session->install, &plan.emit); // people's counters are there
+    tl_install_emit_input(batch->install, &plan.emit); // people's counters are there
     tl_install_emit_input(guard->install, &own);
     plan.emit.call_addr = own.call_addr;
     plan.emit.leave_addr = own.leave_addr;
@@ -221,8 +221,8 @@ static int guard_commit(struct tl_session *session, struct tl_session_guard *gua
         tl_install_used_ranges(guard->install, &options.used, &options.mapping_limit);
     int error = tl_space_create(&options, &space, diag);
     if (!error)
-        error = tl_plan_sites(&plan, space, session->plan_modules,
-                              tl_modules_count(session->modules), requests, guard->count, &plans,
+        error = tl_plan_sites(&plan, space, batch->plan_modules,
+                              tl_modules_count(batch->modules), requests, guard->count, &plans,
                               diag);
     for (int i = 0; !error && i < COMMIT_TRIES_MAX; i++) {
         error = tl_install_commit(guard->install, space, plans, guard->count, guard->results, diag);
@@ -235,48 +235,48 @@ static int guard_commit(struct tl_session *session, struct tl_session_guard *gua
     return error;
 }
 
-static int guards_place(struct tl_session *session, struct tl_diag *diag)
+static int guards_place(struct tl_batch *batch, struct tl_diag *diag)
 {
-    struct tl_install_options options = {.probe_count = 1, .beside = session->install};
+    struct tl_install_options options = {.probe_count = 1, .beside = batch->install};
     struct tl_plan_request *requests;
-    if (session->guard_count == TL_SESSION_GUARDS_MAX)
+    if (batch->guard_count == TL_SESSION_GUARDS_MAX)
         return tl_diag_set(diag, TL_E_LIMIT, "handlers came %u times", TL_SESSION_GUARDS_MAX);
     requests = calloc(TL_FAULT_HANDLERS_MAX, sizeof *requests);
     if (!requests)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
-    struct tl_session_guard *guard = &session->guard[session->guard_count];
+    struct tl_session_guard *guard = &batch->guard[batch->guard_count];
     *guard = (struct tl_session_guard){0};
-    int error = tl_install_prepare(session->target, &options, &guard->install, diag);
+    int error = tl_install_prepare(batch->target, &options, &guard->install, diag);
     if (!error) {
-        session->guard_count++;
-        error = guard_requests(session, guard, requests, diag);
+        batch->guard_count++;
+        error = guard_requests(batch, guard, requests, diag);
     }
     if (!error && guard->count)
-        error = guard_commit(session, guard, requests, diag);
+        error = guard_commit(batch, guard, requests, diag);
     free(requests);
     for (size_t i = 0; !error && i < guard->count; i++) {
         if (guard->results[i].refusal != TL_REFUSE_NONE)
             error = tl_diag_set(diag, TL_E_UNSUPPORTED, "%s",
                                 tl_refusal_text(guard->results[i].refusal));
         else if (guard->user[i] != TL_GUARD_NO_USER)
-            session->results[guard->user[i]].refusal = TL_REFUSE_NONE;
+            batch->results[guard->user[i]].refusal = TL_REFUSE_NONE;
     }
     return error;
 }
 
-static int faulting_close(struct tl_session *session, const char *why, struct tl_diag *diag)
+static int faulting_close(struct tl_batch *batch, const char *why, struct tl_diag *diag)
 {
-    session->faults = TL_FAULT_NONE;
-    tl_session_note(session, "a handler of faults is without a probe (%s): probes whose "
+    batch->faults = TL_FAULT_NONE;
+    tl_session_note(batch->session, "a handler of faults is without a probe (%s): probes whose "
                              "instruction can fault are closed\n", why);
-    return tl_install_close_faulting(session->install, true, session->results, diag);
+    return tl_install_close_faulting(batch->install, true, batch->results, diag);
 }
 
 // A guard that somebody else wrote over is none.
-static int guards_verify(struct tl_session *session, struct tl_diag *diag)
+static int guards_verify(struct tl_batch *batch, struct tl_diag *diag)
 {
-    for (size_t i = 0; i < session->guard_count; i++) {
-        struct tl_session_guard *guard = &session->guard[i];
+    for (size_t i = 0; i < batch->guard_count; i++) {
+        struct tl_session_guard *guard = &batch->guard[i];
         bool lost = false;
         int gone = guard->count ? tl_install_verify(guard->install, guard->results, diag) : 0;
         if (gone)
@@ -286,40 +286,40 @@ static int guards_verify(struct tl_session *session, struct tl_diag *diag)
                 continue;
             lost = true;
             if (guard->user[k] != TL_GUARD_NO_USER)
-                session->results[guard->user[k]].refusal = guard->results[k].refusal;
+                batch->results[guard->user[k]].refusal = guard->results[k].refusal;
         }
-        if (lost && session->faults != TL_FAULT_NONE)
-            return faulting_close(session, tl_refusal_text(TL_REFUSE_CHANGED_BYTES), diag);
+        if (lost && batch->faults != TL_FAULT_NONE)
+            return faulting_close(batch, tl_refusal_text(TL_REFUSE_CHANGED_BYTES), diag);
     }
     return 0;
 }
 
-int tl_session_guards_refresh(struct tl_session *session, struct tl_diag *diag)
+int tl_session_guards_refresh(struct tl_batch *batch, struct tl_diag *diag)
 {
     struct tl_diag why = {{0}};
-    int error = guards_verify(session, diag);
-    if (error || !tl_install_faults_changed(session->install) ||
-        session->faults == TL_FAULT_NONE)
+    int error = guards_verify(batch, diag);
+    if (error || !tl_install_faults_changed(batch->install) ||
+        batch->faults == TL_FAULT_NONE)
         return error;
-    session->faults = TL_FAULT_LONE;
-    error = tl_install_close_faulting(session->install, false, session->results, diag);
-    if (!error && guards_place(session, &why))
-        error = faulting_close(session, why.text, diag);
+    batch->faults = TL_FAULT_LONE;
+    error = tl_install_close_faulting(batch->install, false, batch->results, diag);
+    if (!error && guards_place(batch, &why))
+        error = faulting_close(batch, why.text, diag);
     return error;
 }
 
-int tl_session_guards_detach(struct tl_session *session, struct tl_diag *diag)
+int tl_session_guards_detach(struct tl_batch *batch, struct tl_diag *diag)
 {
     int error = 0;
-    for (size_t i = 0; i < session->guard_count; i++) {
-        int result = tl_install_detach(session->guard[i].install, diag);
+    for (size_t i = 0; i < batch->guard_count; i++) {
+        int result = tl_install_detach(batch->guard[i].install, diag);
         error = error ? error : result;
     }
     return error;
 }
 
-void tl_session_guards_destroy(struct tl_session *session)
+void tl_session_guards_destroy(struct tl_batch *batch)
 {
-    for (size_t i = 0; i < session->guard_count; i++)
-        tl_install_destroy(session->guard[i].install);
+    for (size_t i = 0; i < batch->guard_count; i++)
+        tl_install_destroy(batch->guard[i].install);
 }

@@ -50,11 +50,11 @@ static int work_init(struct kernel_work *work, size_t site_max, size_t module_co
 // The sites that a window of ours covers, or whose first byte is a part of a branch of ours, must
 // not be probed by the kernel. The guards of fault handlers have no site of their own, so all
 // requests count.
-static bool window_covers(const struct tl_session *session, tl_addr addr)
+static bool window_covers(const struct tl_batch *batch, tl_addr addr)
 {
-    for (size_t i = 0; i < session->request_count; i++) {
-        const struct tl_plan *plan = tl_plan_get(session->plans, i);
-        bool written = session->results && session->results[i].refusal == TL_REFUSE_NONE;
+    for (size_t i = 0; i < batch->request_count; i++) {
+        const struct tl_plan *plan = tl_plan_get(batch->plans, i);
+        bool written = batch->results && batch->results[i].refusal == TL_REFUSE_NONE;
         if (plan->rung != TL_RUNG_JUMP || !written)
             continue;
         if (addr >= plan->addr && addr < plan->addr + plan->window_size)
@@ -81,16 +81,16 @@ static bool site_file_off(const struct tl_module *module, tl_addr vaddr, uint64_
     return false;
 }
 
-static const char *module_path(struct tl_session *session, struct kernel_work *work, size_t index)
+static const char *module_path(struct tl_batch *batch, struct kernel_work *work, size_t index)
 {
     if (work->fds[index] < 0) {
-        struct tl_module *module = tl_modules_get(session->modules, index);
-        for (size_t i = 0; i < session->maps.count; i++) {
-            const struct tl_map *map = &session->maps.map[i];
+        struct tl_module *module = tl_modules_get(batch->modules, index);
+        for (size_t i = 0; i < batch->maps.count; i++) {
+            const struct tl_map *map = &batch->maps.map[i];
             if (map->inode != module->inode || map->dev_major != module->dev_major ||
                 map->dev_minor != module->dev_minor)
                 continue;
-            work->fds[index] = tl_proc_open_mapped(session->options.pid, map, NULL);
+            work->fds[index] = tl_proc_open_mapped(batch->session->options.pid, map, NULL);
             break;
         }
         if (work->fds[index] < 0)
@@ -103,10 +103,10 @@ static const char *module_path(struct tl_session *session, struct kernel_work *w
 
 // A site goes to the kernel if it was asked for, or if no jump was found for a reason that the
 // kernel does not share.
-static bool site_wants_kernel(const struct tl_session *session, size_t index)
+static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
 {
-    const struct tl_session_site *state = &session->state[index];
-    if (session->options.method == TL_METHOD_KERNEL)
+    const struct tl_session_site *state = &batch->state[index];
+    if (batch->session->options.method == TL_METHOD_KERNEL)
         return state->refusal == TL_REFUSE_NONE;
     if (state->rung != TL_RUNG_REFUSED)
         return false;
@@ -130,49 +130,49 @@ static bool site_wants_kernel(const struct tl_session *session, size_t index)
     }
 }
 
-static void sites_collect(struct tl_session *session, struct kernel_work *work)
+static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
 {
-    for (size_t i = 0; i < session->state_count; i++) {
-        if (!site_wants_kernel(session, i))
+    for (size_t i = 0; i < batch->state_count; i++) {
+        if (!site_wants_kernel(batch, i))
             continue;
-        const struct tl_site *site = &session->sites.site[i];
-        struct tl_module *module = tl_modules_get(session->modules, site->module);
+        const struct tl_site *site = &batch->sites.site[i];
+        struct tl_module *module = tl_modules_get(batch->modules, site->module);
         uint64_t off = 0;
-        const char *path = module_path(session, work, site->module);
+        const char *path = module_path(batch, work, site->module);
         if (!path || !site_file_off(module, site->vaddr, &off)) {
-            session->state[i].refusal = TL_REFUSE_NO_FILE_OFFSET;
+            batch->state[i].refusal = TL_REFUSE_NO_FILE_OFFSET;
             continue;
         }
-        if (session->plans && window_covers(session, site->addr))
+        if (batch->plans && window_covers(batch, site->addr))
             continue; // the jump's refusal stands
         work->index[work->count] = i;
         work->sites[work->count++] = (struct tl_uprobe_site){.path = path, .file_off = off};
     }
 }
 
-int tl_session_kernel(struct tl_session *session, struct tl_diag *diag)
+int tl_session_kernel(struct tl_batch *batch, struct tl_diag *diag)
 {
     size_t wanted = 0;
-    for (size_t i = 0; i < session->state_count; i++)
-        wanted += site_wants_kernel(session, i);
+    for (size_t i = 0; i < batch->state_count; i++)
+        wanted += site_wants_kernel(batch, i);
     if (!wanted)
         return 0;
-    bool asked = session->options.method == TL_METHOD_KERNEL;
+    bool asked = batch->session->options.method == TL_METHOD_KERNEL;
     struct tl_diag why = {{0}};
     int error = tl_uprobes_available(&why);
     if (error) {
-        tl_session_note(session, "kernel probes: %s\n", why.text);
+        tl_session_note(batch->session, "kernel probes: %s\n", why.text);
         return asked ? tl_diag_set(diag, error, "%s", why.text) : 0;
     }
     struct kernel_work work;
-    error = work_init(&work, wanted, tl_modules_count(session->modules));
+    error = work_init(&work, wanted, tl_modules_count(batch->modules));
     if (!error) {
-        sites_collect(session, &work);
+        sites_collect(batch, &work);
         if (work.count)
-            error = tl_uprobes_create(session->options.pid, work.sites, work.count, work.errors,
-                                      &session->uprobes, &why);
+            error = tl_uprobes_create(batch->session->options.pid, work.sites, work.count, work.errors,
+                                      &batch->uprobes, &why);
         for (size_t k = 0; !error && k < work.count; k++) {
-            struct tl_session_site *state = &session->state[work.index[k]];
+            struct tl_session_site *state = &batch->state[work.index[k]];
             state->kernel_errno = work.errors[k];
             if (work.errors[k]) {
                 if (asked)
@@ -185,7 +185,7 @@ int tl_session_kernel(struct tl_session *session, struct tl_diag *diag)
     }
     work_deinit(&work);
     if (error && !asked) {
-        tl_session_note(session, "kernel probes: %s\n", why.text);
+        tl_session_note(batch->session, "kernel probes: %s\n", why.text);
         return 0;
     }
     return error ? tl_diag_set(diag, error, "%s", why.text) : 0;

@@ -1,19 +1,22 @@
-// Turns found sites into the planner's requests and takes its answers back.
+// Turns points into the planner's requests and takes its answers back.
+//
+// Points at one instruction share a request: one detour does for all of them, in the order entry first,
+// then exits.
 #include "session/internal.h"
 
 #include <stdlib.h>
 
 // Bias, padding and text range of every module that is analysed by now.
-int tl_session_modules(struct tl_session *session, struct tl_diag *diag)
+int tl_session_modules(struct tl_batch *batch, struct tl_diag *diag)
 {
-    size_t count = tl_modules_count(session->modules);
-    free(session->plan_modules);
-    session->plan_modules = calloc(count ? count : 1, sizeof *session->plan_modules);
-    if (!session->plan_modules)
+    size_t count = tl_modules_count(batch->modules);
+    free(batch->plan_modules);
+    batch->plan_modules = calloc(count ? count : 1, sizeof *batch->plan_modules);
+    if (!batch->plan_modules)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu modules", count);
     for (size_t i = 0; i < count; i++) {
-        struct tl_module *module = tl_modules_get(session->modules, i);
-        struct tl_plan_module *input = &session->plan_modules[i];
+        struct tl_module *module = tl_modules_get(batch->modules, i);
+        struct tl_plan_module *input = &batch->plan_modules[i];
         input->bias = module->bias;
         if (!module->analysis)
             continue;
@@ -34,71 +37,191 @@ int tl_session_modules(struct tl_session *session, struct tl_diag *diag)
     return 0;
 }
 
-static int request_add(struct tl_session *session, size_t index, struct tl_diag *diag)
+// ---- points -> requests -------------------------------------------------------------------------
+
+struct order {
+    uint32_t module, point;
+    tl_addr vaddr;
+};
+
+static int order_compare(const void *left, const void *right)
 {
-    const struct tl_site *site = &session->sites.site[index];
-    struct tl_session_site *state = &session->state[index];
-    struct tl_module *module = tl_modules_get(session->modules, site->module);
-    int error = tl_module_analyse(module, diag);
+    const struct order *a = left, *b = right;
+    if (a->module != b->module)
+        return a->module < b->module ? -1 : 1;
+    if (a->vaddr != b->vaddr)
+        return a->vaddr < b->vaddr ? -1 : 1;
+    return (a->point > b->point) - (a->point < b->point);
+}
+
+static bool point_is_entry(uint8_t kind, enum tl_probe_kind site)
+{
+    return kind == TL_RECORD_EVENT || kind == TL_RECORD_GO_EVENT || kind == TL_RECORD_ENTER ||
+           kind == TL_RECORD_HIJACK || (kind == TL_RECORD_HIT && site == TL_PROBE_ENTRY);
+}
+
+// One more thing that the request's detour does. false: no room.
+static bool record_add(struct tl_plan_request *request, uint8_t kind, uint32_t counter_off)
+{
+    if (kind == TL_RECORD_HIT && !(request->action & TL_ACTION_COUNT)) {
+        request->action |= TL_ACTION_COUNT;
+        request->counter_off = counter_off;
+        return true;
+    }
+    for (size_t i = 0; i < TL_SITE_RECORDS_MAX; i++) {
+        if (request->record[i].kind != TL_RECORD_NONE)
+            continue;
+        request->record[i] = (struct tl_record){.kind = kind, .counter_off = counter_off};
+        request->action |= TL_ACTION_RECORD;
+        return true;
+    }
+    return false;
+}
+
+static int request_begin(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
+                         struct tl_diag *diag)
+{
+    struct tl_module *owner = tl_modules_get(batch->modules, module);
+    int error = tl_module_analyse(owner, diag);
     if (error)
         return error;
-    struct tl_plan_request *request = &session->requests[session->request_count];
-    *request = (struct tl_plan_request){
-        .bias = module->bias,
-        .module = site->module,
-        .counter_off = TL_BLOCK_HEADER_SIZE + 8u * state->counter,
-    };
-    error = tl_analysis_site(module->analysis, site->vaddr, &request->facts, diag);
+    if (batch->request_count == batch->request_max) {
+        size_t max = batch->request_max ? 2 * batch->request_max : 1024;
+        struct tl_plan_request *grown = realloc(batch->requests, max * sizeof *grown);
+        if (!grown)
+            return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", max);
+        batch->requests = grown;
+        batch->request_max = max;
+    }
+    struct tl_plan_request *request = &batch->requests[batch->request_count];
+    *request = (struct tl_plan_request){.bias = owner->bias, .module = module};
+    error = tl_analysis_site(owner->analysis, vaddr, &request->facts, diag);
+    if (!error)
+        batch->request_count++;
+    return error;
+}
+
+// All points of order[0..count), which are at one instruction.
+static int request_fill(struct tl_batch *batch, const struct order *order, size_t count,
+                        struct tl_diag *diag)
+{
+    int error = request_begin(batch, order->module, order->vaddr, diag);
     if (error)
         return error;
-    if (site->kind == TL_PROBE_ENTRY && !site->entry)
-        request->facts.entry = false;
-    state->request = (uint32_t)session->request_count++;
-    state->flags |= TL_SESSION_PLANNED;
+    uint32_t index = (uint32_t)batch->request_count - 1;
+    struct tl_plan_request *request = &batch->requests[index];
+    bool entry = false, exit = false;
+    request->on_taken = batch->points[order->point].on_taken;
+    for (size_t i = 0; i < count; i++) {
+        struct tl_point *point = &batch->points[order[i].point];
+        const struct tl_site *site = &batch->sites.site[point->site];
+        uint32_t counter_off = TL_BLOCK_HEADER_SIZE + 8u * batch->state[point->site].counter;
+        bool is_entry = point_is_entry(point->kind, site->kind);
+        entry |= is_entry && site->entry;
+        exit |= !is_entry;
+        if (point->on_taken != request->on_taken ||
+            !record_add(request, point->kind, counter_off))
+            request->facts.refusal = TL_REFUSE_WINDOW_PROBE;
+        point->request = index;
+    }
+    // An entry's loops are led past what it does; an exit there is meant each time.
+    if (entry && exit && request->facts.looped && !request->facts.refusal)
+        request->facts.refusal = TL_REFUSE_LOOP_TARGET;
+    request->facts.entry = request->facts.entry && entry;
     return 0;
 }
 
-int tl_session_requests(struct tl_session *session, size_t first, size_t count,
-                        struct tl_diag *diag)
+int tl_batch_requests(struct tl_batch *batch, struct tl_diag *diag)
 {
-    if (count > session->request_max) {
-        free(session->requests);
-        session->request_max = 0;
-        session->requests = calloc(count, sizeof *session->requests);
-        if (!session->requests)
-            return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", count);
-        session->request_max = count;
+    size_t count = batch->point_count;
+    const struct tl_session_options *options = &batch->session->options;
+    struct order *order = calloc(count + 1, sizeof *order);
+    if (!order)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu sites", count);
+    for (size_t i = 0; i < count; i++) {
+        const struct tl_point *point = &batch->points[i];
+        order[i] = (struct order){.module = batch->sites.site[point->site].module,
+                                  .point = (uint32_t)i,
+                                  .vaddr = point->vaddr};
     }
-    session->request_count = 0;
-    for (size_t i = first; i < first + count; i++) {
-        if (session->state[i].refusal != TL_REFUSE_NONE)
-            continue;
-        int error = request_add(session, i, diag);
-        if (error)
-            return error;
-        if (session->options.progress && i % 1024 == 0)
-            session->options.progress(session->options.opaque, "analysing", i,
-                                      session->sites.count);
+    qsort(order, count, sizeof *order, order_compare);
+    batch->request_count = 0;
+    int error = 0;
+    for (size_t i = 0, end; !error && i < count; i = end) {
+        for (end = i + 1; end < count && order[end].module == order[i].module &&
+                          order[end].vaddr == order[i].vaddr;)
+            end++;
+        error = request_fill(batch, &order[i], end - i, diag);
+        if (options->progress && i % 1024 == 0)
+            options->progress(options->opaque, "analysing", i, count);
     }
-    return tl_session_modules(session, diag);
+    free(order);
+    return error ? error : tl_session_modules(batch, diag);
 }
 
-void tl_session_take_plans(struct tl_session *session)
+int tl_batch_request_own(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
+                         const struct tl_record *record, size_t *request, struct tl_diag *diag)
 {
-    for (size_t i = 0; i < session->state_count; i++) {
-        struct tl_session_site *state = &session->state[i];
-        if (!(state->flags & TL_SESSION_PLANNED))
+    for (size_t i = 0; i < batch->request_count; i++) {
+        if (batch->requests[i].module != module || batch->requests[i].facts.vaddr != vaddr)
             continue;
-        const struct tl_plan *plan = tl_plan_get(session->plans, state->request);
+        *request = i;
+        return record_add(&batch->requests[i], record->kind, record->counter_off)
+                   ? 0
+                   : tl_diag_set(diag, TL_E_LIMIT, "too many probes at one instruction");
+    }
+    int error = request_begin(batch, module, vaddr, diag);
+    if (error)
+        return error;
+    *request = batch->request_count - 1;
+    (void)record_add(&batch->requests[*request], record->kind, record->counter_off);
+    return 0;
+}
+
+bool tl_batch_request_alone(const struct tl_batch *batch, uint32_t request, uint32_t site)
+{
+    for (size_t i = 0; i < batch->point_count; i++) {
+        const struct tl_point *point = &batch->points[i];
+        const struct tl_session_site *other = &batch->state[point->site];
+        if (point->request == request && point->site != site && other->rung == TL_RUNG_JUMP &&
+            !other->closed)
+            return false;
+    }
+    return true;
+}
+
+// ---- plans -> sites -----------------------------------------------------------------------------
+
+// The first of the site's requests that got no place, or the first of all.
+static uint32_t deciding_request(const struct tl_batch *batch, const struct tl_session_site *state)
+{
+    uint32_t first = batch->points[state->point_first].request;
+    for (uint32_t i = 0; i < state->point_count; i++) {
+        uint32_t request = batch->points[state->point_first + i].request;
+        if (tl_plan_get(batch->plans, request)->rung != TL_RUNG_JUMP ||
+            (batch->results && batch->results[request].refusal != TL_REFUSE_NONE))
+            return request;
+    }
+    return first;
+}
+
+void tl_session_take_plans(struct tl_batch *batch, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        struct tl_session_site *state = &batch->state[i];
+        if (!(state->flags & TL_SESSION_PLANNED) || state->refusal != TL_REFUSE_NONE)
+            continue;
+        uint32_t request = deciding_request(batch, state);
+        const struct tl_plan *plan = tl_plan_get(batch->plans, request);
         state->rung = plan->rung;
         state->refusal = plan->refusal;
         state->way = plan->way;
         state->window_size = plan->window_size;
         state->interior = plan->interior;
-        if (session->results && plan->rung == TL_RUNG_JUMP &&
-            session->results[state->request].refusal != TL_REFUSE_NONE) {
+        if (batch->results && plan->rung == TL_RUNG_JUMP &&
+            batch->results[request].refusal != TL_REFUSE_NONE) {
             state->rung = TL_RUNG_REFUSED;
-            state->refusal = session->results[state->request].refusal;
+            state->refusal = batch->results[request].refusal;
         }
     }
 }

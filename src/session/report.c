@@ -6,7 +6,7 @@
 
 size_t tl_session_site_count(const struct tl_session *session)
 {
-    return session->sites.count;
+    return session->line_count ? session->line_count : session->batch[0]->sites.count;
 }
 
 // Why the way is safe, for people.
@@ -23,28 +23,40 @@ static const char *way_reason(enum tl_way way)
     return (unsigned)way < TL_ARRAY_COUNT(reasons) ? reasons[way] : "";
 }
 
-static void reason_fill(struct tl_session *session, size_t index, struct tl_site_report *report)
+// How its returns are probed, and why not better.
+static void return_reason(const struct tl_session_site *state, char *buf, size_t size)
 {
-    const struct tl_site *site = &session->sites.site[index];
-    const struct tl_session_site *state = &session->state[index];
+    const char *why = tl_refusal_text(state->exit_refusal);
+    if (state->return_way == TL_SITE_EXITS)
+        (void)snprintf(buf, size, "; returns: all %u exits are patched", state->exit_count);
+    else if (state->return_way == TL_SITE_TRAMPOLINE)
+        (void)snprintf(buf, size, "; returns: by trampoline%s%s", *why ? ", " : "", why);
+}
+
+static void reason_fill(struct tl_batch *batch, size_t index, struct tl_site_report *report)
+{
+    const struct tl_site *site = &batch->sites.site[index];
+    const struct tl_session_site *state = &batch->state[index];
     const char *note = site->note ? site->note : "";
     const char *between = *note ? "; " : "";
     const char *refusal = tl_refusal_text(state->refusal);
-    char kernel[64] = "";
+    char kernel[64] = "", returns[128] = "";
     if (state->kernel_errno)
         (void)snprintf(kernel, sizeof kernel, "; the kernel's probe: %s",
                        strerror(state->kernel_errno));
+    return_reason(state, returns, sizeof returns);
     if (state->closed)
         (void)snprintf(report->reason, sizeof report->reason, "closed while running: %s", refusal);
-    else if (state->rung == TL_RUNG_JUMP)
-        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s", way_reason(state->way),
-                       between, note);
     else if (state->rung == TL_RUNG_KERNEL)
         (void)snprintf(report->reason, sizeof report->reason, "%s%s%s",
                        state->refusal ? refusal : "asked for", between, note);
-    else
+    else if (state->rung == TL_RUNG_REFUSED)
         (void)snprintf(report->reason, sizeof report->reason, "%s%s%s%s", refusal, kernel, between,
                        note);
+    else
+        (void)snprintf(report->reason, sizeof report->reason, "%s%s%s%s",
+                       state->rung == TL_RUNG_JUMP ? way_reason(state->way) : refusal, returns,
+                       between, note);
 }
 
 bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *out)
@@ -77,40 +89,57 @@ static void insn_fill(struct tl_module *module, const struct tl_site *site,
                        tl_way_text(state->way));
 }
 
+static const char *return_way(const struct tl_batch *batch, size_t index)
+{
+    const struct tl_session_site *state = &batch->state[index];
+    if (state->rung == TL_RUNG_KERNEL && batch->sites.site[index].kind == TL_PROBE_RETURN)
+        return "kernel";
+    if (state->return_way == TL_SITE_EXITS)
+        return "exit";
+    return state->return_way == TL_SITE_TRAMPOLINE ? "trampoline" : NULL;
+}
+
 const struct tl_site_report *tl_session_site(struct tl_session *session, size_t index)
 {
     struct tl_site_report *report = &session->report;
     memset(report, 0, sizeof *report);
-    if (index >= session->sites.count)
+    if (index >= session->line_count)
         return report;
-    const struct tl_site *site = &session->sites.site[index];
-    const struct tl_session_site *state = &session->state[index];
-    struct tl_module *module = tl_modules_get(session->modules, site->module);
+    const struct tl_session_line *line = &session->lines[index];
+    struct tl_batch *batch = session->batch[line->batch];
+    const struct tl_site *site = &batch->sites.site[line->site];
+    const struct tl_session_site *state = &batch->state[line->site];
+    struct tl_module *module = tl_modules_get(batch->modules, site->module);
     report->probe = site->probe;
     report->file = module ? module->path : "";
     report->function = site->names;
     report->addr = site->addr;
     report->rung = state->rung;
     report->refusal = state->refusal;
-    report->hits = state->hits;
-    report->dropped = state->dropped;
+    report->hits = line->hits;
+    report->dropped = line->dropped;
+    report->is_return = site->kind == TL_PROBE_RETURN;
+    report->return_way = return_way(batch, line->site);
+    report->exit_count = state->return_way == TL_SITE_EXITS ? state->exit_count : 0;
     insn_fill(module, site, state, report);
-    reason_fill(session, index, report);
+    reason_fill(batch, line->site, report);
     return report;
 }
 
 void tl_session_totals(const struct tl_session *session, struct tl_session_totals *out)
 {
-    *out = (struct tl_session_totals){.sites = session->sites.count,
+    *out = (struct tl_session_totals){.sites = session->line_count,
                                       .attach_ms = session->attach_ms,
                                       .stopped_ms = session->stopped_ms,
-                                      .detach_ms = session->detach_ms};
-    for (size_t i = 0; i < session->state_count; i++) {
-        const struct tl_session_site *state = &session->state[i];
+                                      .detach_ms = session->detach_ms,
+                                      .processes = 1};
+    for (size_t i = 0; i < session->line_count; i++) {
+        const struct tl_session_line *line = &session->lines[i];
+        const struct tl_session_site *state = &session->batch[line->batch]->state[line->site];
         out->by_rung[state->rung]++;
         out->refused += state->rung == TL_RUNG_REFUSED;
-        out->hits += state->hits;
-        out->dropped += state->dropped;
+        out->hits += line->hits;
+        out->dropped += line->dropped;
     }
 }
 

@@ -1,0 +1,195 @@
+// Which instructions one probe needs a place at: the site itself, or every exit of its function.
+//
+// A return is probed at the exits, with the stack untouched; where an exit is not known or can't be
+// patched, by the trampoline, then by the kernel. Invariant: a site's points are planned together, and
+// the site falls to its next way as a whole.
+#include "session/internal.h"
+
+#include <stdlib.h>
+
+
+static bool needs_return(const struct tl_batch *batch, size_t index)
+{
+    return batch->session->options.mode == TL_MODE_LATENCY ||
+           batch->sites.site[index].kind == TL_PROBE_RETURN;
+}
+
+// ---- the way ------------------------------------------------------------------------------------
+
+static void refuse(struct tl_session_site *state, enum tl_refusal refusal)
+{
+    state->rung = TL_RUNG_REFUSED;
+    state->refusal = refusal;
+}
+
+// Behind exits that can't be had: the trampoline, the kernel, or a refusal.
+static void way_below_exits(struct tl_batch *batch, size_t index, enum tl_refusal why)
+{
+    struct tl_session_site *state = &batch->state[index];
+    const struct tl_session_options *options = &batch->session->options;
+    enum tl_refusal no_trampoline = TL_REFUSE_NONE;
+    state->exit_refusal = (uint8_t)why;
+    state->exit_count = 0;
+    state->return_way = TL_SITE_NO_RETURN;
+    if (options->return_way == TL_RETURN_EXIT) {
+        refuse(state, why);
+        return;
+    }
+    no_trampoline = tl_session_trampoline_refusal(batch, index);
+    if (no_trampoline == TL_REFUSE_NONE)
+        state->return_way = TL_SITE_TRAMPOLINE;
+    else
+        refuse(state, options->return_way == TL_RETURN_TRAMPOLINE ? no_trampoline : why);
+}
+
+static void way_choose(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+{
+    struct tl_session_site *state = &batch->state[index];
+    const struct tl_site *site = &batch->sites.site[index];
+    struct tl_module *module = tl_modules_get(batch->modules, site->module);
+    enum tl_refusal refusal = TL_REFUSE_NONE;
+    size_t count = 0;
+    if (tl_module_analyse(module, NULL) ||
+        tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr, exits,
+                          TL_EXITS_MAX, &count, &refusal, NULL))
+        refusal = TL_REFUSE_EXIT_UNKNOWN;
+    if (!refusal && !count)
+        refusal = TL_REFUSE_NO_EXIT;
+    if (refusal == TL_REFUSE_NO_EXIT)
+        refuse(state, refusal);
+    else if (batch->session->options.return_way == TL_RETURN_TRAMPOLINE)
+        way_below_exits(batch, index, TL_REFUSE_NONE);
+    else if (refusal)
+        way_below_exits(batch, index, refusal);
+    else
+        state->return_way = TL_SITE_EXITS;
+    if (state->return_way == TL_SITE_EXITS)
+        state->exit_count = (uint32_t)count;
+}
+
+// ---- points -------------------------------------------------------------------------------------
+
+static int point_add(struct tl_batch *batch, const struct tl_point *point)
+{
+    if (batch->point_count == batch->point_max) {
+        size_t max = batch->point_max ? 2 * batch->point_max : 1024;
+        struct tl_point *grown = realloc(batch->points, max * sizeof *grown);
+        if (!grown)
+            return TL_E_NOMEM;
+        batch->points = grown;
+        batch->point_max = max;
+    }
+    batch->points[batch->point_count++] = *point;
+    return 0;
+}
+
+static enum tl_record_kind entry_kind(const struct tl_batch *batch, size_t index)
+{
+    switch (batch->session->options.mode) {
+    case TL_MODE_EVENTS:
+        return TL_RECORD_EVENT;
+    case TL_MODE_LATENCY:
+        return TL_RECORD_ENTER;
+    default:
+        (void)index;
+        return TL_RECORD_HIT;
+    }
+}
+
+static enum tl_record_kind exit_kind(const struct tl_batch *batch)
+{
+    switch (batch->session->options.mode) {
+    case TL_MODE_EVENTS:
+        return TL_RECORD_RETURN;
+    case TL_MODE_LATENCY:
+        return TL_RECORD_EXIT;
+    default:
+        return TL_RECORD_HIT;
+    }
+}
+
+static int exits_add(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+{
+    const struct tl_site *site = &batch->sites.site[index];
+    struct tl_module *module = tl_modules_get(batch->modules, site->module);
+    enum tl_refusal refusal;
+    size_t count = 0;
+    int error = tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr,
+                                  exits, TL_EXITS_MAX, &count, &refusal, NULL);
+    for (size_t i = 0; !error && i < count; i++) {
+        const struct tl_point point = {.site = (uint32_t)index,
+                                       .vaddr = exits[i].vaddr,
+                                       .kind = (uint8_t)exit_kind(batch),
+                                       .on_taken = exits[i].kind == TL_EXIT_COND_TAIL};
+        error = point_add(batch, &point);
+    }
+    return error;
+}
+
+static int site_points(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+{
+    struct tl_session_site *state = &batch->state[index];
+    const struct tl_site *site = &batch->sites.site[index];
+    struct tl_point entry = {.site = (uint32_t)index, .vaddr = site->vaddr};
+    int error = 0;
+    state->point_first = (uint32_t)batch->point_count;
+    if (site->kind == TL_PROBE_ENTRY || batch->session->options.mode == TL_MODE_LATENCY) {
+        entry.kind = (uint8_t)entry_kind(batch, index);
+        error = point_add(batch, &entry);
+    }
+    if (!error && state->return_way == TL_SITE_TRAMPOLINE) {
+        entry.kind = TL_RECORD_HIJACK;
+        error = point_add(batch, &entry);
+    }
+    if (!error && state->return_way == TL_SITE_EXITS)
+        error = exits_add(batch, index, exits);
+    state->point_count = (uint32_t)(batch->point_count - state->point_first);
+    if (state->point_count)
+        state->flags |= TL_SESSION_PLANNED;
+    return error;
+}
+
+int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct tl_diag *diag)
+{
+    struct tl_exit *exits = calloc(TL_EXITS_MAX, sizeof *exits);
+    int error = exits ? 0 : TL_E_NOMEM;
+    batch->point_count = 0;
+    for (size_t i = first; !error && i < first + count; i++) {
+        struct tl_session_site *state = &batch->state[i];
+        state->flags &= ~TL_SESSION_PLANNED;
+        state->point_count = 0;
+        if (state->refusal == TL_REFUSE_NONE && state->return_way == TL_SITE_NO_RETURN &&
+            needs_return(batch, i))
+            way_choose(batch, i, exits);
+        if (state->refusal == TL_REFUSE_NONE)
+            error = site_points(batch, i, exits);
+    }
+    free(exits);
+    return error ? tl_diag_set(diag, error, "out of memory for %zu sites", count) : 0;
+}
+
+static bool exits_planned(const struct tl_batch *batch, const struct tl_session_site *state)
+{
+    for (uint32_t i = 0; i < state->point_count; i++) {
+        const struct tl_point *point = &batch->points[state->point_first + i];
+        if (point->kind == TL_RECORD_ENTER) // without its entry the trampoline would not help
+            continue;
+        if (tl_plan_get(batch->plans, point->request)->rung != TL_RUNG_JUMP)
+            return false;
+    }
+    return true;
+}
+
+size_t tl_batch_points_fallback(struct tl_batch *batch, size_t first, size_t count)
+{
+    size_t changed = 0;
+    for (size_t i = first; i < first + count; i++) {
+        struct tl_session_site *state = &batch->state[i];
+        if (!(state->flags & TL_SESSION_PLANNED) || state->return_way != TL_SITE_EXITS ||
+            state->refusal != TL_REFUSE_NONE || exits_planned(batch, state))
+            continue;
+        way_below_exits(batch, i, TL_REFUSE_EXIT_UNPATCHED);
+        changed++;
+    }
+    return changed;
+}
