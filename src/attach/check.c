@@ -18,7 +18,7 @@
 #define ANCESTORS_MAX 1024
 #define CAP_SYS_PTRACE_BIT 19 // linux/capability.h
 
-static bool may_ptrace_all(void)
+bool tl_check_may_all(void)
 {
     char *text;
     size_t size;
@@ -63,8 +63,8 @@ static bool scope_allows(int scope, pid_t pid)
     if (scope >= 3)
         return false;
     if (scope == 2)
-        return may_ptrace_all();
-    return scope <= 0 || may_ptrace_all() || descends_from_us(pid);
+        return tl_check_may_all();
+    return scope <= 0 || tl_check_may_all() || descends_from_us(pid);
 }
 
 static int scope_refusal(int scope, pid_t pid, struct tl_diag *diag)
@@ -128,13 +128,13 @@ static int check_allowed(pid_t pid, const struct tl_proc_status *status,
         !now.memory)
         return tl_diag_set(diag, TL_E_GONE, "pid %d: ended meanwhile", pid);
     bool other_user = status->uid_effective != geteuid() || status->uid_real != geteuid();
-    if (other_user && !may_ptrace_all())
+    if (other_user && !tl_check_may_all())
         return tl_diag_set(diag, TL_E_PERM,
                            "pid %d: belongs to another user (uid %u): run as root or as that user",
                            pid, status->uid_effective);
     if (!scope_allows(scope, pid))
         return scope_refusal(scope, pid, diag);
-    if (!may_ptrace_all())
+    if (!tl_check_may_all())
         return tl_diag_set(diag, TL_E_PERM,
                            "pid %d: does not let itself be traced (not dumpable: it changed its "
                            "user, has capabilities or asked for it): run as root",

@@ -3,7 +3,7 @@
 //   worker.c  the thread that holds           trace.c   ptrace calls and waiting
 //   stop.c    all tasks stopped, let go       inject.c  system calls in a borrowed thread
 //   memory.c  reading and writing             check.c   may it be probed
-//   target.c  open, launch, close
+//   target.c  open, launch, close           exec.c    a thread that executes another program
 #ifndef TL_ATTACH_HELD_H
 #define TL_ATTACH_HELD_H
 
@@ -112,7 +112,15 @@ int tl_gone(struct tl_target *target, struct tl_diag *diag); // the sentence, TL
 int tl_family_scan(struct tl_target *target, struct tl_diag *diag);
 void tl_release_all(struct tl_target *target);
 
+// ---- target.c
+struct tl_target *tl_target_alloc(pid_t pid, const struct tl_target_options *options);
+// The first task of a program that stands at its first instruction, in a ptrace stop, becomes a held
+// target with that thread borrowed.
+int tl_target_hold_first(struct tl_target *target, struct tl_diag *diag);
+
 // ---- inject.c
+// A free place for TL_STUB_SIZE_MAX bytes of code that nobody owns.
+int tl_stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag);
 int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag);
 void tl_stub_restore(struct tl_target *target);
 
@@ -124,5 +132,6 @@ int tl_memory_write(struct tl_target *target, pid_t tid, tl_addr addr, const voi
 int tl_check_target(pid_t pid, const struct tl_target_options *options, uint64_t *start_time,
                     struct tl_diag *diag);
 int tl_check_lock(pid_t pid, int *lock_fd, struct tl_diag *diag);
+bool tl_check_may_all(void); // we have the right to trace everybody
 
 #endif

@@ -231,7 +231,7 @@ void tl_target_sweep(struct tl_target *target)
         (void)tl_worker_call(target, sweep_run, target, NULL);
 }
 
-static int stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
+int tl_stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
 {
     struct tl_maps maps;
     tl_addr addr = place_in_vdso(target);
@@ -263,7 +263,7 @@ int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_di
     size_t size = tl_stub_build(&task->regs, code);
     if (!stub->addr) {
         tl_addr addr = 0;
-        int error = stub_place(target, &addr, diag);
+        int error = tl_stub_place(target, &addr, diag);
         if (!error)
             error = tl_target_read(target, addr, stub->before, sizeof stub->before, diag);
         if (error)

@@ -22,6 +22,13 @@ struct tl_regs {
     size_t size;
 };
 
+// What a program is executed from: a path, or dir_fd and a path relative to it.
+#define TL_EXEC_CWD (-100) // AT_FDCWD
+struct tl_exec_call {
+    int dir_fd;
+    tl_addr path;
+};
+
 tl_addr tl_regs_pc(const struct tl_regs *regs);
 tl_addr tl_regs_sp(const struct tl_regs *regs);
 uint64_t tl_regs_thread_pointer(const struct tl_regs *regs);
@@ -40,6 +47,12 @@ bool tl_regs_call_reissuable(const struct tl_regs *regs);
 // with a restart block (nanosleep, poll, futex) goes on with the time that is left.
 void tl_regs_reissue(struct tl_regs *regs);
 
+// In the stop at the start of a system call: the call is left out, and the thread goes on at pc with the
+// result 0.
+void tl_regs_skip_call(struct tl_regs *regs, tl_addr pc);
+// Whether the thread is in such a stop for a call that executes another program; its arguments, if so.
+bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out);
+
 // A breakpoint instruction of one byte; the pc it reports is the one behind it.
 extern const uint8_t tl_breakpoint_byte;
 
@@ -48,6 +61,11 @@ void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
                        const uint64_t args[6], struct tl_regs *out);
 // Writes the stub that leads to home. Returns its size.
 size_t tl_stub_build(const struct tl_regs *home, uint8_t out[TL_STUB_SIZE_MAX]);
+// Code that stores entry at entry_word, makes a system call without effect and goes on at entry. Returns
+// its size.
+size_t tl_entry_stub_build(tl_addr entry, tl_addr entry_word, uint8_t out[TL_STUB_SIZE_MAX]);
+// Where the thread is in that call.
+tl_addr tl_entry_stub_pc(tl_addr stub);
 // Size of the stub that bytes start with, 0: it is none of ours.
 size_t tl_stub_match(const uint8_t *bytes, size_t size);
 

@@ -20,7 +20,7 @@
 
 #define EXEC_FAILED_STATUS 127
 
-static struct tl_target *target_alloc(pid_t pid, const struct tl_target_options *options)
+struct tl_target *tl_target_alloc(pid_t pid, const struct tl_target_options *options)
 {
     struct tl_target *target = calloc(1, sizeof *target);
     if (!target)
@@ -64,7 +64,7 @@ static int target_bind(struct tl_target *target, struct tl_diag *diag)
     target->pid_fd = (int)syscall(SYS_pidfd_open, target->pid, 0);
     if (target->pid_fd < 0 && errno != ENOSYS)
         return tl_gone(target, diag);
-    int error = tl_check_lock(target->pid, &target->lock_fd, diag);
+    int error = target->lock_fd >= 0 ? 0 : tl_check_lock(target->pid, &target->lock_fd, diag);
     if (error)
         return error;
     if (tl_proc_status_read(target->pid, &status, NULL) != 0 ||
@@ -76,7 +76,7 @@ static int target_bind(struct tl_target *target, struct tl_diag *diag)
 int tl_target_open(pid_t pid, const struct tl_target_options *options, struct tl_target **out,
                    struct tl_diag *diag)
 {
-    struct tl_target *target = target_alloc(pid, options);
+    struct tl_target *target = tl_target_alloc(pid, options);
     if (!target)
         return tl_diag_set(diag, TL_E_NOMEM, "pid %d: out of memory", pid);
     int error = tl_check_target(pid, &target->options, &target->start_time, diag);
@@ -242,7 +242,7 @@ static int entry_page_return(struct tl_target *target, struct tl_diag *diag)
     return error;
 }
 
-static int launch_hold(struct tl_target *target, struct tl_diag *diag)
+int tl_target_hold_first(struct tl_target *target, struct tl_diag *diag)
 {
     uint64_t deadline = tl_clock_ns() + TL_LAUNCH_TIMEOUT_MS * UINT64_C(1000000);
     struct tl_task *task = tl_task_find(target, target->pid);
@@ -261,11 +261,13 @@ static int launch_hold(struct tl_target *target, struct tl_diag *diag)
     target->start_time = status.start_time;
     target->hold = TL_HOLD_ALL;
     int error = target_bind(target, diag);
-    if (!error)
-        error = tl_target_borrow(target, diag);
-    if (!error)
-        error = entry_page_return(target, diag);
-    return error;
+    return error ? error : tl_target_borrow(target, diag);
+}
+
+static int launch_hold(struct tl_target *target, struct tl_diag *diag)
+{
+    int error = tl_target_hold_first(target, diag);
+    return error ? error : entry_page_return(target, diag);
 }
 
 static int launch_pipes(int go[2], int report[2])
@@ -328,7 +330,7 @@ static int launch_run(void *opaque)
 int tl_target_launch(char *const argv[], const struct tl_target_options *options,
                      struct tl_target **out, struct tl_diag *diag)
 {
-    struct tl_target *target = target_alloc(0, options);
+    struct tl_target *target = tl_target_alloc(0, options);
     if (!target)
         return tl_diag_set(diag, TL_E_NOMEM, "%s: out of memory", argv[0]);
     target->launched = true;

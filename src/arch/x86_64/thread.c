@@ -132,6 +132,27 @@ void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
     regs_store(out, &user);
 }
 
+void tl_regs_skip_call(struct tl_regs *regs, tl_addr pc)
+{
+    struct user_regs_struct user = regs_user(regs);
+    user.orig_rax = UINT64_MAX; // no call of that number: none is made
+    user.rax = 0;
+    user.rip = pc;
+    regs_store(regs, &user);
+}
+
+bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out)
+{
+    struct user_regs_struct user = regs_user(regs);
+    if (user.orig_rax == SYS_execve)
+        *out = (struct tl_exec_call){TL_EXEC_CWD, user.rdi};
+    else if (user.orig_rax == SYS_execveat)
+        *out = (struct tl_exec_call){(int)user.rdi, user.rsi};
+    else
+        return false;
+    return true;
+}
+
 // movabs $value, %reg (Intel SDM 2, MOV, REX.W + B8+rd io).
 static uint8_t *put_move(uint8_t *at, unsigned reg, uint64_t value)
 {
@@ -162,6 +183,30 @@ size_t tl_stub_build(const struct tl_regs *home, uint8_t out[TL_STUB_SIZE_MAX])
     memcpy(at, &user.rip, sizeof user.rip);
     at += sizeof user.rip;
     return (size_t)(at - out);
+}
+
+#define ENTRY_CALL_SIZE 27u // up to the end of the system call instruction
+
+size_t tl_entry_stub_build(tl_addr entry, tl_addr entry_word, uint8_t out[TL_STUB_SIZE_MAX])
+{
+    uint8_t *at = put_move(out, 0, entry);
+    *at++ = 0x48; // mov %rax, entry_word (Intel SDM 2, MOV, REX.W + A3)
+    *at++ = 0xa3;
+    memcpy(at, &entry_word, sizeof entry_word);
+    at += sizeof entry_word;
+    const uint32_t number = SYS_getpid;
+    *at++ = 0xb8; // mov $number, %eax
+    memcpy(at, &number, sizeof number);
+    at += sizeof number;
+    memcpy(at, "\x0f\x05\xff\x25\0\0\0\0", 8); // syscall; jmp *0(%rip)
+    at += 8;
+    memcpy(at, &entry, sizeof entry);
+    return (size_t)(at - out) + sizeof entry;
+}
+
+tl_addr tl_entry_stub_pc(tl_addr stub)
+{
+    return stub + ENTRY_CALL_SIZE;
 }
 
 size_t tl_stub_match(const uint8_t *bytes, size_t size)
