@@ -21,6 +21,7 @@ struct tl_extent {
     uint64_t size; // bytes; never 0 (find guesses an end and sets guessed)
     bool guessed;  // the size is a guess (size-0 symbol)
     bool symbol;   // from a symbol; false: only from the unwind table
+    bool part;     // every symbol here is named as a moved-away part of a function (".cold")
 };
 
 // A section or segment of initialised data (read-only data, relocated data, GOT ...). Borrowed.
@@ -106,6 +107,28 @@ int tl_analysis_window(struct tl_analysis *analysis, struct tl_site_facts *site,
 
 // Where an entry probe of the function at vaddr goes: behind its endbr64, else vaddr itself.
 tl_addr tl_analysis_entry(struct tl_analysis *analysis, tl_addr vaddr);
+
+// How a function is left.
+enum tl_exit_kind {
+    TL_EXIT_RET,       // a return
+    TL_EXIT_TAIL,      // a direct jump to another function
+    TL_EXIT_COND_TAIL, // a conditional one: the function is left only where the branch is taken
+    TL_EXIT_ITAIL,     // an indirect jump to another function
+};
+struct tl_exit {
+    tl_addr vaddr; // of the instruction
+    uint8_t kind;  // enum tl_exit_kind
+};
+
+#define TL_EXITS_MAX 4096 // more ways out of one function than anybody should ask for
+
+// All exits of the function that is entered at vaddr, parts of it that lie elsewhere included, in
+// address order. Returns 0 also when there is no answer: *refusal is NONE: all exits are known and
+// the first *count of out are them; NO_EXIT: the function never returns; EXIT_UNKNOWN: some way out
+// may be missing, is no plain return, leads to the end of another function too, or there are more
+// than max. Needs the whole module decoded.
+int tl_analysis_exits(struct tl_analysis *analysis, tl_addr function, struct tl_exit *out,
+                      size_t max, size_t *count, enum tl_refusal *refusal, struct tl_diag *diag);
 
 // The nearest instruction starts below and above vaddr in its function (for the refusal of a
 // non-boundary). false: unknown code.

@@ -63,6 +63,11 @@ struct jump {
     size_t first, count; // in jump_targets
 };
 
+// A branch, or falling through, from code of one function into another's.
+struct crossing {
+    tl_addr from, to;
+};
+
 struct graph; // graph.h
 
 #define FLOW_CACHE_SIZE 8
@@ -77,6 +82,8 @@ struct tl_analysis {
     struct addr_list leas; // addresses taken by the code; the first leas_sorted are in order
     size_t leas_sorted;
     struct addr_list pending; // targets outside the function that named them
+    struct crossing *crossing; // sorted by `to` when module_done
+    size_t crossing_count, crossing_capacity;
     struct addr_list gaps;    // where a call at a function's end would return to
     struct jump *jump;        // sorted by address when module_done
     size_t jump_count, jump_capacity;
@@ -128,6 +135,11 @@ int tl_code_module(struct tl_analysis *analysis);
 // Decodes what direct control flow reaches from addr. trial: only if that agrees with its function
 // and with the code that is known.
 int tl_code_flood(struct tl_analysis *analysis, tl_addr addr, bool trial);
+
+// crossings.c: who comes from elsewhere
+int tl_crossing_add(struct tl_analysis *analysis, tl_addr from, tl_addr to);
+int tl_crossings_finish(struct tl_analysis *analysis); // adds what tables hold, sorts
+size_t tl_crossings_lower(const struct tl_analysis *analysis, tl_addr to); // first with .to >= to
 
 // tables.c: where an indirect jump leads; decodes that. jump is a copy: the array may move.
 int tl_tables_resolve(struct tl_analysis *analysis, struct jump *jump, bool bounded_only);

@@ -79,8 +79,13 @@ static int note_target(struct flood *flood, const struct tl_insn *insn)
     if (insn->target >= flood->low && insn->target < flood->high)
         return tl_addr_list_push(&flood->work, insn->target);
     // A jump into the middle of another function: the two are one piece of code.
-    if (insn->flow != TL_FLOW_CALL && tl_function_starting(analysis, insn->target) == FUNCTION_NONE)
+    bool middle = tl_function_starting(analysis, insn->target) == FUNCTION_NONE;
+    if (insn->flow != TL_FLOW_CALL && middle)
         tl_group_join(analysis, flood->function, tl_function_at(analysis, insn->target));
+    // A call of a function comes back, and needs no note.
+    if ((insn->flow != TL_FLOW_CALL || middle) &&
+        tl_crossing_add(analysis, insn->addr, insn->target) != 0)
+        return TL_E_NOMEM;
     return tl_addr_list_push(&analysis->pending, insn->target);
 }
 
@@ -117,11 +122,13 @@ static bool flows_on(const struct tl_insn *insn)
 }
 
 // Control flow that leaves [low, high) by falling through its end.
-static int leave(struct flood *flood, tl_addr addr, bool behind_call)
+static int leave(struct flood *flood, tl_addr last, tl_addr addr, bool behind_call)
 {
     if (behind_call) // many calls at an end never return; gaps_fill() decides
         return tl_addr_list_push(&flood->analysis->gaps, addr);
     tl_group_join(flood->analysis, flood->function, tl_function_at(flood->analysis, addr));
+    if (tl_crossing_add(flood->analysis, last, addr) != 0)
+        return TL_E_NOMEM;
     return tl_addr_list_push(&flood->analysis->pending, addr);
 }
 
@@ -130,9 +137,9 @@ static int flood_run(struct flood *flood, tl_addr addr)
 {
     struct region *region = flood->region;
     bool behind_call = false;
-    for (;;) {
+    for (tl_addr last = addr;;) {
         if (addr < flood->low || addr >= flood->high)
-            return leave(flood, addr, behind_call);
+            return leave(flood, last, addr, behind_call);
         size_t off = addr - region->vaddr;
         if (bit_get(region->start, off))
             return 0;
@@ -153,6 +160,7 @@ static int flood_run(struct flood *flood, tl_addr addr)
         if (!flows_on(&insn))
             return 0;
         behind_call = insn.flow == TL_FLOW_CALL || insn.flow == TL_FLOW_ICALL;
+        last = addr;
         addr += insn.size;
     }
 }
@@ -461,6 +469,10 @@ int tl_code_module(struct tl_analysis *analysis)
     for (uint32_t i = 0; i < analysis->facts.function_count; i++)
         if (analysis->function[i].bad)
             tl_group_set_unproved(analysis, i);
+    leas_sort(analysis);
+    status = tl_crossings_finish(analysis);
+    if (status != 0)
+        return status;
     tl_flow_forget(analysis);
     tl_tables_forget(analysis);
     analysis->module_done = true;

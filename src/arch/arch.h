@@ -30,6 +30,14 @@ struct tl_definition {
     tl_addr value;
 };
 
+// What one instruction does to the stack pointer and the frame pointer: each becomes a register plus
+// a constant. TL_DEF_REG_NONE: nobody knows. A call counts as if it had returned.
+struct tl_stack_step {
+    uint8_t sp_from, fp_from;
+    uint8_t copy_reg; // another register that becomes the old stack pointer + copy_plus, or NONE
+    int32_t sp_plus, fp_plus, copy_plus;
+};
+
 struct tl_arch {
     const char *name;       // "x86_64"
     uint16_t elf_machine;   // EM_X86_64
@@ -56,6 +64,10 @@ struct tl_arch {
     // below *count. false: they prove no such thing. Bounds of jump tables.
     bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
                   uint64_t *count);
+
+    // The stack pointer and fp_reg, the register that frames are kept in.
+    uint8_t fp_reg;
+    void (*stack)(const struct tl_insn *insn, struct tl_stack_step *out);
 
     // Intel-syntax text.
     void (*print)(const struct tl_insn *insn, char *buf, size_t size);

@@ -377,7 +377,16 @@ static void extent_merge(struct tl_extent *into, const struct tl_extent *from)
         into->size = from->size;
         into->guessed = from->guessed;
     }
+    into->part = (into->part || !into->symbol) && (from->part || !from->symbol) &&
+                 (into->part || from->part);
     into->symbol |= from->symbol;
+}
+
+// gcc and clang name what they move out of a function "name.cold" or "name.cold.2".
+static bool is_part(const char *name)
+{
+    const char *cold = strstr(name, ".cold");
+    return cold && cold != name && (cold[5] == '\0' || cold[5] == '.');
 }
 
 static bool add_functions(struct builder *builder, const struct tl_symbols *symbols,
@@ -391,11 +400,16 @@ static bool add_functions(struct builder *builder, const struct tl_symbols *symb
         const struct tl_symbol *symbol = &symbols->symbol[i];
         if (symbol->size > 0)
             extent[count++] =
-                (struct tl_extent){symbol->vaddr, symbol->size, symbol->size_guessed, true};
+                (struct tl_extent){.vaddr = symbol->vaddr,
+                                   .size = symbol->size,
+                                   .guessed = symbol->size_guessed,
+                                   .symbol = true,
+                                   .part = is_part(symbol->name)};
     }
     for (size_t i = 0; i < frames->count; i++) {
         const struct tl_range *frame = &frames->range[i];
-        extent[count++] = (struct tl_extent){frame->start, frame->end - frame->start, false, false};
+        extent[count++] = (struct tl_extent){.vaddr = frame->start,
+                                              .size = frame->end - frame->start};
     }
     qsort(extent, count, sizeof *extent, compare_extent);
     for (size_t i = 0; i < count; i++) {
