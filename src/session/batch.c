@@ -12,8 +12,9 @@
 #define PLAN_TRIES_MAX 4   // ... when exits can't be patched and another way is taken
 #define RING_EVENTS_DEFAULT 4096u
 #define RING_EVENTS_MAX (1u << 22)
-#define PROCESS_ROOM (UINT64_C(16) << 30) // address space for blocks of followed children
-#define PROCESSES_MIN 16u
+#define PROCESS_ROOM (UINT64_C(2) << 30) // address space for blocks of followed children
+#define PROCESSES_MIN 8u
+#define PROCESS_ROOM_MAX (UINT64_C(64) << 30)
 
 // ---- life ---------------------------------------------------------------------------------------
 
@@ -275,6 +276,22 @@ static uint32_t ring_slots(const struct tl_session_options *options)
     return slots;
 }
 
+// How many processes at a time there is room for, each with so many bytes of blocks: address space
+// only, until something is recorded. 1: none but the target.
+static uint32_t process_slots(const struct tl_batch *batch, uint64_t process_bytes)
+{
+    uint64_t count = PROCESS_ROOM / process_bytes;
+    if (count < PROCESSES_MIN)
+        count = PROCESSES_MIN;
+    if (count > TL_PROCESS_SLOTS_MAX)
+        count = TL_PROCESS_SLOTS_MAX;
+    if (count * process_bytes <= PROCESS_ROOM_MAX && !tl_proc_maps_cost(batch->pid))
+        return (uint32_t)count;
+    tl_session_note(batch->session, "children are not followed: their records would need more address "
+                                    "space than the program may have\n");
+    return 1;
+}
+
 static void install_options(const struct tl_batch *batch, struct tl_install_options *out)
 {
     const struct tl_session_options *options = &batch->session->options;
@@ -283,7 +300,6 @@ static void install_options(const struct tl_batch *batch, struct tl_install_opti
         .code_size_hint = batch->request_count * TL_SITE_PATCHES_MAX * sizeof(struct tl_log_patch),
         .beside = batch->beside ? batch->beside->install : NULL,
         .clock = options->mode != TL_MODE_COUNT,
-        .follow = options->follow,
         .process_count = 1,
     };
     uint64_t thread = TL_BLOCK_HEADER_SIZE + UINT64_C(8) * out->probe_count;
@@ -296,12 +312,9 @@ static void install_options(const struct tl_batch *batch, struct tl_install_opti
         out->ring_slots = ring_slots(options);
         thread += UINT64_C(1) * out->ring_slots * sizeof(struct tl_ring_slot);
     }
-    if (options->follow) {
-        uint64_t room = PROCESS_ROOM / (thread * TL_BLOCK_COUNT);
-        out->process_count = room > TL_PROCESS_SLOTS_MAX ? TL_PROCESS_SLOTS_MAX
-                             : room < PROCESSES_MIN      ? PROCESSES_MIN
-                                                         : (uint32_t)room;
-    }
+    if (options->follow)
+        out->process_count = process_slots(batch, thread * TL_BLOCK_COUNT);
+    out->follow = out->process_count > 1;
 }
 
 // Plans against the live target and writes; again when the target showed something else than before.

@@ -106,6 +106,8 @@ static const char *module_path(struct tl_batch *batch, struct kernel_work *work,
 static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
 {
     const struct tl_session_site *state = &batch->state[index];
+    if (batch->session->options.mode == TL_MODE_LATENCY)
+        return false; // it pairs nothing
     if (batch->session->options.method == TL_METHOD_KERNEL)
         return state->refusal == TL_REFUSE_NONE;
     if (state->rung != TL_RUNG_REFUSED)
@@ -124,7 +126,13 @@ static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
     case TL_REFUSE_MAP_LIMIT:
     case TL_REFUSE_SYSCALL:
     case TL_REFUSE_PC_USE:
+    case TL_REFUSE_NO_STACK:
         return true;
+    case TL_REFUSE_EXIT_UNKNOWN:
+    case TL_REFUSE_EXIT_UNPATCHED:
+    case TL_REFUSE_TRAMPOLINE:
+    case TL_REFUSE_NO_UNWINDER:
+        return batch->session->options.return_way == TL_RETURN_AUTO;
     default:
         return false;
     }
@@ -146,7 +154,8 @@ static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
         if (batch->plans && window_covers(batch, site->addr))
             continue; // the jump's refusal stands
         work->index[work->count] = i;
-        work->sites[work->count++] = (struct tl_uprobe_site){.path = path, .file_off = off};
+        work->sites[work->count++] = (struct tl_uprobe_site){
+            .path = path, .file_off = off, .ret = site->kind == TL_PROBE_RETURN};
     }
 }
 
