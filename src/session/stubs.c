@@ -12,9 +12,6 @@ pid_t tl_session_process_pid(struct tl_session *session, const struct tl_batch *
     return process ? 0 : batch->pid;
 }
 #define WEAK __attribute__((weak))
-WEAK int tl_analysis_exits(struct tl_analysis *analysis, tl_addr function, struct tl_exit *out,
-                      size_t max, size_t *count, enum tl_refusal *refusal, struct tl_diag *diag)
-{ (void)analysis,(void)function,(void)out,(void)max,(void)count,(void)diag; *refusal = TL_REFUSE_EXIT_UNKNOWN; return 0; }
 WEAK int tl_drain_hist(const struct tl_drain_memory *m, uint32_t probe, struct tl_hist *out, struct tl_diag *diag) {(void)m,(void)probe,(void)out,(void)diag; return -1;}
 WEAK void tl_hist_bucket_range(uint32_t bucket, uint64_t *low, uint64_t *high) {*low=*high=bucket;}
 WEAK void tl_clock_map_init(struct tl_clock_map *map, bool coarse) {(void)map,(void)coarse;}
