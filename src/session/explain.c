@@ -9,6 +9,11 @@
 #define STACK_ROOM (128ull << 20)   // ... nor where the stack may grow
 #define RANGES_MAX 262144u          // more mappings than vm.max_map_count usually allows
 #define FIXED_HEAP_GAP (32ull << 20)
+// Where Linux puts a position-independent program and a library of it, x86-64, without randomness
+// (arch/x86/include/asm/elf.h: ELF_ET_DYN_BASE; libraries below the stack's room).
+#define PROGRAM_BASE 0x555555554000ull
+#define LIBRARY_BASE 0x7ffff7000000ull
+#define LIBRARY_NEIGHBOURS (64ull << 20) // other libraries, on each side
 #define EXPLAIN_BATCH 1024u // sites planned at once: bounds the memory of a whole library's explain
 
 static int range_compare(const void *left, const void *right)
@@ -32,7 +37,19 @@ static size_t process_ranges(const struct tl_batch *batch, struct tl_range *rang
     return count;
 }
 
-// A file alone: its segments, and the heap's room above a program.
+// A file alone is planned where a kernel would put it; what is told of it stays as in the file.
+static void file_move(struct tl_batch *batch)
+{
+    for (size_t i = 0; i < tl_modules_count(batch->modules); i++) {
+        struct tl_module *module = tl_modules_get(batch->modules, i);
+        const struct tl_module_facts *facts = NULL;
+        if (tl_image_facts(module->image, &facts, NULL) || facts->position_fixed)
+            continue;
+        module->bias = (int64_t)(tl_image_soname(module->image) ? LIBRARY_BASE : PROGRAM_BASE);
+    }
+}
+
+// Its segments, and behind a program the heap's room, around a library other libraries.
 static size_t file_ranges(struct tl_batch *batch, struct tl_range *range)
 {
     size_t count = 0;
@@ -49,12 +66,15 @@ static size_t file_ranges(struct tl_batch *batch, struct tl_range *range)
         }
         if (!segments)
             continue;
-        tl_addr bias = (tl_addr)module->bias;
-        range[count++] = (struct tl_range){tl_page_down(low + bias), tl_page_up(high + bias)};
-        if (module->main) {
-            tl_addr heap = tl_page_up(high + bias) + FIXED_HEAP_GAP;
-            range[count++] = (struct tl_range){heap, heap + HEAP_ROOM};
+        low = tl_page_down(low + (tl_addr)module->bias);
+        high = tl_page_up(high + (tl_addr)module->bias);
+        if (module->bias == (int64_t)LIBRARY_BASE) {
+            range[count++] = (struct tl_range){low - LIBRARY_NEIGHBOURS, high + LIBRARY_NEIGHBOURS};
+            continue;
         }
+        range[count++] = (struct tl_range){low, high};
+        range[count++] =
+            (struct tl_range){high + FIXED_HEAP_GAP, high + FIXED_HEAP_GAP + HEAP_ROOM};
     }
     return count;
 }
@@ -112,6 +132,8 @@ int tl_batch_explain(struct tl_batch *batch, struct tl_diag *diag)
 {
     if (!batch->sites.count)
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe matched");
+    if (batch->session->options.file)
+        file_move(batch);
     int error = space_create(batch, diag);
     if (error)
         return error;
