@@ -5,6 +5,7 @@
 //   text.c     bytes of the target's text: compare, write, put back, give pages back
 //   detach.c   verify, detach            leftover.c what earlier controllers left
 //   faults.c   the target's fault handlers
+//   family.c   copies in forked children
 #ifndef TL_PATCH_INSTALL_H
 #define TL_PATCH_INSTALL_H
 
@@ -81,6 +82,7 @@ struct tl_install {
     size_t plan_count;
     struct tl_range *mapped; // pools and log, as mapped by commit
     size_t mapped_count;
+    size_t copies_closed; // patches CLOSED when the copies were last looked after
     bool prepared, committed, detached;
     struct tl_install_times times;
     uint64_t borrowed_since_ns, stopped_since_ns;

@@ -85,6 +85,20 @@ int tl_install_close_site(struct tl_install *install, size_t index,
 // Stops, writes the file's bytes, gives equal pages back, marks the region idle, lets go.
 int tl_install_detach(struct tl_install *install, struct tl_diag *diag);
 
+// ---- copies of the install in other processes: children forked while it was in the target (family.c)
+// Whether pid holds one that is not idle. *control is that process's: its slot, or nothing yet.
+bool tl_install_copy_in(const struct tl_install *install, pid_t pid, struct tl_control *control);
+// Calls visit for each such process but the target. Ends with the first value of it that is not 0, and
+// returns that. Reads only.
+int tl_install_copies(const struct tl_install *install,
+                      int (*visit)(void *opaque, pid_t pid, const struct tl_control *control),
+                      void *opaque, struct tl_diag *diag);
+// After tl_install_detach, or when the target is gone: the same in all of them. Returns how many there
+// were, or TL_E_* for the first that could not be helped (the others are).
+int tl_install_copies_detach(struct tl_install *install, struct tl_diag *diag);
+// Puts back in them what was closed in the target since the last call.
+int tl_install_copies_close(struct tl_install *install, struct tl_diag *diag);
+
 struct tl_install_times {
     double borrowed_ms, stopped_ms, detach_stopped_ms;
     size_t pages_private; // pages of ours in the target
