@@ -14,8 +14,8 @@
 #define PROGRESS_PERIOD_MS 100 // also the time before the first: short work shows none
 
 static const struct tl_cli_command *const commands[] = {
-    &tl_cli_list_command,   &tl_cli_explain_command, &tl_cli_count_command,
-    &tl_cli_detach_command, &tl_cli_bench_command,
+    &tl_cli_list_command,    &tl_cli_explain_command, &tl_cli_count_command, &tl_cli_trace_command,
+    &tl_cli_latency_command, &tl_cli_detach_command,  &tl_cli_bench_command,
 };
 
 static const char help_text[] =
@@ -24,11 +24,14 @@ static const char help_text[] =
     "usage: trapless list    [-p PID | FILE] [PATTERN]\n"
     "       trapless explain [-p PID | FILE] PATTERN... [--json]\n"
     "       trapless count   TARGET [-d SEC] [-i SEC] PROBE... [--json]\n"
+    "       trapless trace   TARGET [-d SEC] PROBE... [--json]\n"
+    "       trapless latency TARGET [-d SEC] [-i SEC] FUNCTION... [--json]\n"
     "       trapless detach  -p PID\n"
     "       trapless bench   [--json] [CASE...]\n"
     "\n"
     "TARGET  -p PID, or last, -- COMMAND ARG...\n"
-    "PROBE   FUNCTION | FILE:FUNCTION | uprobe:FILE:FUNCTION[+OFFSET] | uprobe:FILE:0xADDRESS\n"
+    "PROBE   FUNCTION | FILE:FUNCTION | uprobe:FILE:FUNCTION[+OFFSET] | uprobe:FILE:0xADDRESS |\n"
+    "        uretprobe:FILE:FUNCTION\n"
     "        FILE is a path, a soname (libc, libc.so.6) or *; FUNCTION may hold * and ?\n"
     "\n"
     "Each command has --help. --version prints the version.\n"
@@ -74,9 +77,21 @@ void tl_cli_note(struct tl_cli *cli, const char *format, ...)
     fprintf(stderr, "trapless: %s\n", harmless);
 }
 
-void tl_cli_notes(struct tl_cli *cli, const struct tl_session *session)
+int tl_cli_error(struct tl_diag *diag, int error, const char *format, ...)
 {
-    const char *notes = tl_session_notes(session);
+    if (!diag)
+        return error;
+    struct tl_diag written; // the words may quote what stands in diag
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(written.text, sizeof written.text, format, args);
+    va_end(args);
+    *diag = written;
+    return error;
+}
+
+void tl_cli_notes(struct tl_cli *cli, const char *notes)
+{
     while (notes && *notes) {
         size_t length = strcspn(notes, "\n");
         if (length)
@@ -110,45 +125,74 @@ static int usage_fail(const char *command, const char *text)
     return TL_EXIT_USAGE;
 }
 
+// What is said on standard output without a run.
+static int print_end(void)
+{
+    bool failed = ferror(stdout);
+    errno = 0;
+    failed |= fflush(stdout) != 0;
+    if (failed && errno != EPIPE)
+        fprintf(stderr, "trapless: writing the output: %s\n", strerror(errno ? errno : EIO));
+    return failed ? TL_EXIT_FAILED : TL_EXIT_DONE;
+}
+
 static int output_end(struct tl_cli *cli, int status)
 {
     bool failed = ferror(cli->out) || cli->show.failed;
-    errno = 0;
-    failed |= cli->out == stdout ? fflush(stdout) != 0 : fclose(cli->out) != 0;
-    if (!failed)
+    failed |= fclose(cli->out) != 0;
+    int error = tl_output_close(&cli->output);
+    if (!failed && !error)
         return status;
     // Whoever closed the pipe knows; everything else is said.
-    if (errno != EPIPE)
+    if (error != EPIPE)
         fprintf(stderr, "trapless: writing the output: %s\n",
-                errno ? strerror(errno) : "some lines were lost");
+                error ? strerror(error) : "some lines were lost");
     return status ? status : TL_EXIT_FAILED;
+}
+
+static int output_run(struct tl_cli *cli, const struct tl_cli_command *command)
+{
+    struct tl_diag diag = {{0}};
+    int error = tl_cli_probes_read(&cli->options, &diag);
+    if (error == TL_E_USAGE)
+        return usage_fail(command->name, diag.text);
+    if (error)
+        return tl_cli_fail(cli, error, &diag);
+    cli->out = tl_output_open(&cli->output, cli->options.output);
+    if (!cli->out) {
+        fprintf(stderr, "trapless: %s: %s\n",
+                cli->options.output ? cli->options.output : "standard output", strerror(errno));
+        return TL_EXIT_FAILED;
+    }
+    tl_show_init(&cli->show, cli->out, cli->options.json, cli->options.verbose);
+    tl_show_fit(&cli->show, cli->output.fd);
+    int status = command->run(cli);
+    tl_cli_progress_end(cli);
+    return output_end(cli, status);
 }
 
 static int command_run(const struct tl_cli_command *command, int argc, char **argv)
 {
-    struct tl_cli cli = {.out = stdout, .progress_ms = tl_cli_now_ms()};
+    struct tl_cli cli = {.progress_ms = tl_cli_now_ms()};
     struct tl_diag diag = {{0}};
     int error = tl_cli_options_parse(command, argc, argv, &cli.options, &diag);
     if (error)
         return usage_fail(command->name, diag.text);
-    int status = TL_EXIT_DONE;
+    int status;
     if (cli.options.help) {
         printf("usage: trapless %s\n\n%s", command->usage, command->help);
+        status = print_end();
     } else {
-        if (cli.options.output)
-            cli.out = fopen(cli.options.output, "we");
-        if (!cli.out) {
-            fprintf(stderr, "trapless: %s: %s\n", cli.options.output, strerror(errno));
-            tl_cli_options_deinit(&cli.options);
-            return TL_EXIT_FAILED;
-        }
-        tl_show_init(&cli.show, cli.out, cli.options.json, cli.options.verbose);
-        status = command->run(&cli);
-        tl_cli_progress_end(&cli);
+        status = output_run(&cli, command);
     }
-    status = output_end(&cli, status);
     tl_cli_options_deinit(&cli.options);
     return status;
+}
+
+static int version_print(void)
+{
+    printf("trapless %s\n", tl_version());
+    return print_end();
 }
 
 int main(int argc, char **argv)
@@ -157,24 +201,19 @@ int main(int argc, char **argv)
     (void)sigaction(SIGPIPE, &on_pipe, NULL);
     if (argc < 2)
         return usage_fail(NULL, "no command is given");
-    struct tl_cli cli = {.out = stdout};
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         (void)fputs(help_text, stdout);
-        return output_end(&cli, TL_EXIT_DONE);
+        return print_end();
     }
-    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
-        (void)puts("trapless " TL_VERSION);
-        return output_end(&cli, TL_EXIT_DONE);
-    }
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
+        return version_print();
     for (size_t i = 0; i < TL_ARRAY_COUNT(commands); i++) {
         if (strcmp(word, commands[i]->name) != 0)
             continue;
         for (int k = 2; k < argc && strcmp(argv[k], "--") != 0; k++) {
-            if (strcmp(argv[k], "--version") == 0) {
-                (void)puts("trapless " TL_VERSION);
-                return output_end(&cli, TL_EXIT_DONE);
-            }
+            if (strcmp(argv[k], "--version") == 0)
+                return version_print();
         }
         return command_run(commands[i], argc - 1, argv + 1);
     }

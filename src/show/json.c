@@ -68,6 +68,23 @@ static bool set(json_t *object, const char *key, json_t *value)
     return json_object_set_new(object, key, value) == 0;
 }
 
+char *tl_json_quoted(const char *value)
+{
+    json_t *object = text(value);
+    char *quoted = object ? json_dumps(object, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_decref(object);
+    return quoted;
+}
+
+// How the function's return is probed, where it is.
+static bool return_set(json_t *object, const struct tl_site_report *report)
+{
+    if (!report->return_way)
+        return true;
+    return set(object, "return_way", text(report->return_way)) &&
+           set(object, "exits", number(report->exit_count));
+}
+
 bool tl_json_probe(FILE *file, const struct tl_site_report *report)
 {
     json_t *object = json_object();
@@ -78,6 +95,7 @@ bool tl_json_probe(FILE *file, const struct tl_site_report *report)
     whole &= set(object, "addr", address(report->addr));
     whole &= set(object, "method", text(tl_rung_text(report->rung)));
     whole &= set(object, "reason", text(report->reason));
+    whole &= return_set(object, report);
     return line_write(file, object, whole);
 }
 
@@ -94,10 +112,11 @@ bool tl_json_site(FILE *file, const struct tl_site_report *report)
     whole &= set(object, "reason", text(report->reason));
     whole &= set(object, "window", text(report->window));
     whole &= set(object, "probe", text(report->probe));
+    whole &= return_set(object, report);
     return line_write(file, object, whole);
 }
 
-bool tl_json_function(FILE *file, const struct tl_show_function *function)
+bool tl_json_function(FILE *file, const struct tl_function *function)
 {
     json_t *object = json_object(), *names = json_array(), *demangled = json_array();
     bool whole = true;
@@ -126,6 +145,49 @@ bool tl_json_count(FILE *file, const struct tl_show_count *count, double elapsed
     if (interval) {
         whole &= set(object, "interval_s", json_real(elapsed_s));
         whole &= set(object, "new", number(count->hits - count->before));
+    }
+    return line_write(file, object, whole);
+}
+
+static json_t *buckets(const struct tl_latency *latency)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < latency->bucket_count; i++) {
+        const struct tl_bucket *bucket = &latency->bucket[i];
+        json_t *triple = json_array();
+        bool whole = json_array_append_new(triple, number(bucket->low_ns)) == 0;
+        whole &= json_array_append_new(triple, number(bucket->high_ns)) == 0;
+        whole &= json_array_append_new(triple, number(bucket->count)) == 0;
+        if (json_array_append_new(array, triple) || !whole) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+bool tl_json_latency(FILE *file, const struct tl_show_count *count,
+                     const struct tl_latency *latency, double elapsed_s)
+{
+    const struct {
+        const char *key;
+        double ns;
+    } times[] = {{"min_ns", latency->min_ns}, {"mean_ns", latency->mean_ns},
+                 {"p50_ns", latency->p50_ns}, {"p90_ns", latency->p90_ns},
+                 {"p99_ns", latency->p99_ns}, {"p999_ns", latency->p999_ns},
+                 {"max_ns", latency->max_ns}};
+    json_t *object = json_object();
+    bool whole = set(object, "type", text("latency"));
+    whole &= set(object, "probe", text(count->probe));
+    whole &= set(object, "count", number(latency->count));
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        whole &= set(object, times[i].key, latency->count ? json_real(times[i].ns) : json_null());
+    whole &= set(object, "buckets", buckets(latency));
+    whole &= set(object, "unpaired", number(latency->unpaired));
+    whole &= set(object, "lost", number(latency->lost));
+    if (elapsed_s > 0) {
+        whole &= set(object, "interval_s", json_real(elapsed_s));
+        whole &= set(object, "new", number(latency->count - count->before));
     }
     return line_write(file, object, whole);
 }

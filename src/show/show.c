@@ -10,17 +10,20 @@
 #include <unistd.h>
 
 #include "show/json.h"
+#include "show/line.h"
 
 #define WIDTH_MIN 40
-#define LINE_SIZE 4096
 #define BENCH_NS_MIN 0.1
 #define ZEROS_SHOWN_MAX 50 // with more probes than this, those without a hit share one line
 
 void tl_show_init(struct tl_show *show, FILE *file, bool json, bool verbose)
 {
-    struct winsize size = {0};
     *show = (struct tl_show){.file = file, .json = json, .verbose = verbose};
-    int fd = fileno(file);
+}
+
+void tl_show_fit(struct tl_show *show, int fd)
+{
+    struct winsize size = {0};
     if (fd >= 0 && isatty(fd) && !ioctl(fd, TIOCGWINSZ, &size) && size.ws_col)
         show->width = size.ws_col < WIDTH_MIN ? WIDTH_MIN : size.ws_col;
 }
@@ -30,8 +33,8 @@ static void json_done(struct tl_show *show, bool written)
     show->failed |= !written;
 }
 
-// Writes one line, cut at the terminal's width (columns of bytes: names are nearly always ASCII).
-static void line(struct tl_show *show, const char *text)
+// Columns of bytes: names are nearly always ASCII.
+void tl_show_line(struct tl_show *show, const char *text)
 {
     size_t length = strlen(text);
     if (show->width && length > (size_t)show->width) {
@@ -45,7 +48,7 @@ static void line(struct tl_show *show, const char *text)
     (void)fputc('\n', show->file);
 }
 
-static const char *escaped(const char *text, char *buf, size_t size)
+const char *tl_show_escaped(const char *text, char *buf, size_t size)
 {
     tl_show_escape(text ? text : "", buf, size);
     return buf;
@@ -59,12 +62,13 @@ void tl_show_probe(struct tl_show *show, const struct tl_site_report *report)
     }
     if (report->rung != TL_RUNG_REFUSED && !show->verbose)
         return;
-    char function[1024], file[1024], reason[512], text[LINE_SIZE];
-    (void)snprintf(
-        text, sizeof text, "%-8s 0x%012llx  %s  (%s): %s", tl_rung_text(report->rung),
-        (unsigned long long)report->addr, escaped(report->function, function, sizeof function),
-        escaped(report->file, file, sizeof file), escaped(report->reason, reason, sizeof reason));
-    line(show, text);
+    char function[1024], file[1024], reason[512], text[TL_SHOW_LINE_SIZE];
+    (void)snprintf(text, sizeof text, "%-8s 0x%012llx  %s  (%s): %s", tl_rung_text(report->rung),
+                   (unsigned long long)report->addr,
+                   tl_show_escaped(report->function, function, sizeof function),
+                   tl_show_escaped(report->file, file, sizeof file),
+                   tl_show_escaped(report->reason, reason, sizeof reason));
+    tl_show_line(show, text);
 }
 
 void tl_show_site(struct tl_show *show, const struct tl_site_report *report)
@@ -73,39 +77,47 @@ void tl_show_site(struct tl_show *show, const struct tl_site_report *report)
         json_done(show, tl_json_site(show->file, report));
         return;
     }
-    char function[1024], file[1024], reason[512], text[LINE_SIZE], hex[3 * 16 + 1] = "";
+    char function[1024], file[1024], reason[512], text[TL_SHOW_LINE_SIZE], hex[3 * 16 + 1] = "";
     for (uint64_t i = 0; i < report->size && i < sizeof report->bytes; i++)
         (void)snprintf(hex + 3 * i, 4, "%02x ", report->bytes[i]);
     (void)snprintf(text, sizeof text, "0x%012llx  %s  (%s)", (unsigned long long)report->addr,
-                   escaped(report->function, function, sizeof function),
-                   escaped(report->file, file, sizeof file));
-    line(show, text);
+                   tl_show_escaped(report->function, function, sizeof function),
+                   tl_show_escaped(report->file, file, sizeof file));
+    tl_show_line(show, text);
     (void)snprintf(text, sizeof text, "    %s%s", hex, report->insn);
-    line(show, text);
+    tl_show_line(show, text);
     (void)snprintf(text, sizeof text, "    %s: %s%s%s%s", tl_rung_text(report->rung),
-                   escaped(report->reason, reason, sizeof reason), *report->window ? "  [" : "",
-                   report->window, *report->window ? "]" : "");
-    line(show, text);
+                   tl_show_escaped(report->reason, reason, sizeof reason),
+                   *report->window ? "  [" : "", report->window, *report->window ? "]" : "");
+    tl_show_line(show, text);
+    if (!report->return_way)
+        return;
+    char exits[64] = "";
+    if (report->exit_count)
+        (void)snprintf(exits, sizeof exits, ", %u %s", report->exit_count,
+                       report->exit_count == 1 ? "place" : "places");
+    (void)snprintf(text, sizeof text, "    return: %s%s", report->return_way, exits);
+    tl_show_line(show, text);
 }
 
-void tl_show_function(struct tl_show *show, const struct tl_show_function *function)
+void tl_show_function(struct tl_show *show, const struct tl_function *function)
 {
     if (show->json) {
         json_done(show, tl_json_function(show->file, function));
         return;
     }
-    char name[1024], file[1024], text[LINE_SIZE];
-    int used =
-        snprintf(text, sizeof text, "0x%012llx %8llu  %s ", (unsigned long long)function->addr,
-                 (unsigned long long)function->size, escaped(function->file, file, sizeof file));
+    char name[1024], file[1024], text[TL_SHOW_LINE_SIZE];
+    int used = snprintf(text, sizeof text, "0x%012llx %8llu  %s ",
+                        (unsigned long long)function->addr, (unsigned long long)function->size,
+                        tl_show_escaped(function->file, file, sizeof file));
     for (size_t i = 0; i < function->name_count && used < (int)sizeof text; i++) {
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%s", i ? ", " : " ",
-                         escaped(function->names[i], name, sizeof name));
+                         tl_show_escaped(function->names[i], name, sizeof name));
         if (function->demangled[i] && used < (int)sizeof text)
             used += snprintf(text + used, sizeof text - (size_t)used, " [%s]",
-                             escaped(function->demangled[i], name, sizeof name));
+                             tl_show_escaped(function->demangled[i], name, sizeof name));
     }
-    line(show, text);
+    tl_show_line(show, text);
 }
 
 // ---- counts
@@ -124,7 +136,7 @@ static void count_row(struct tl_show *show, const struct tl_show_count *count, d
                       bool interval)
 {
     char hits[32], rate[32] = "", added[48] = "", function[1024], dropped[64] = "", digits[32];
-    char text[LINE_SIZE];
+    char text[TL_SHOW_LINE_SIZE];
     uint64_t new_hits = count->hits - count->before;
     if (elapsed_s > 0)
         (void)tl_show_number((uint64_t)((double)new_hits / elapsed_s + 0.5), rate);
@@ -135,8 +147,8 @@ static void count_row(struct tl_show *show, const struct tl_show_count *count, d
                        tl_show_number(count->dropped, digits));
     (void)snprintf(text, sizeof text, "%17s%s %14s  %-8s %s%s", tl_show_number(count->hits, hits),
                    added, rate, tl_rung_text(count->rung),
-                   escaped(count->function, function, sizeof function), dropped);
-    line(show, text);
+                   tl_show_escaped(count->function, function, sizeof function), dropped);
+    tl_show_line(show, text);
 }
 
 void tl_show_counts(struct tl_show *show, const struct tl_show_count *counts, size_t count,

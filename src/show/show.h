@@ -8,9 +8,7 @@
 
 #include <stdio.h>
 
-#include "base/refusal.h"
-#include "base/types.h"
-#include "session/session.h"
+#include "trapless/trapless.h"
 
 struct tl_show {
     FILE *file;
@@ -20,29 +18,23 @@ struct tl_show {
     int width;   // columns of the terminal; 0: not one, lines are never cut
 };
 
-// Borrows file. Width is asked from the terminal behind it.
+// Borrows file.
 void tl_show_init(struct tl_show *show, FILE *file, bool json, bool verbose);
+// Lines are cut at the width of the terminal behind fd, if it is one.
+void tl_show_fit(struct tl_show *show, int fd);
 
 // One line for a placed or refused site. In text: refused ones, and all when verbose.
 void tl_show_probe(struct tl_show *show, const struct tl_site_report *report);
 // One site as explain tells it.
 void tl_show_site(struct tl_show *show, const struct tl_site_report *report);
 
-// One function of a file (list). names[0..name_count) share the address; demangled[i] may be NULL.
-#define TL_SHOW_NAMES_MAX 64
-struct tl_show_function {
-    tl_addr addr;
-    uint64_t size;
-    const char *file;
-    const char *names[TL_SHOW_NAMES_MAX];
-    const char *demangled[TL_SHOW_NAMES_MAX];
-    size_t name_count;
-};
-void tl_show_function(struct tl_show *show, const struct tl_show_function *function);
+// One function of a file (list).
+void tl_show_function(struct tl_show *show, const struct tl_function *function);
 
 // What one probe counted. before: hits at the last print, for the rate.
 struct tl_show_count {
     char *probe, *function, *file;
+    const char *return_way; // NULL, or a string of static storage
     enum tl_rung rung;
     uint64_t hits, dropped, before;
 };
@@ -50,6 +42,34 @@ struct tl_show_count {
 // to leave rates out.
 void tl_show_counts(struct tl_show *show, const struct tl_show_count *counts, size_t count,
                     double elapsed_s, bool interval);
+
+// ---- events
+
+// What is the same in each event line of one probe, made once.
+struct tl_show_label {
+    char *text;
+    size_t length;
+};
+// Makes it from the probe's names. false: no memory.
+bool tl_show_label_init(const struct tl_show *show, struct tl_show_label *label,
+                        const struct tl_site_report *report);
+void tl_show_label_deinit(struct tl_show_label *label);
+// The line above the columns, in text.
+void tl_show_event_head(struct tl_show *show);
+// One line. start_ns: the time that text counts from.
+void tl_show_event(struct tl_show *show, const struct tl_show_label *label,
+                   const struct tl_event *event, uint64_t start_ns);
+// A line for each probe that lost events; in text.
+void tl_show_dropped(struct tl_show *show, const struct tl_show_count *counts, size_t count);
+
+// ---- latency
+
+// The times of one function. elapsed_s above 0: an interval's print; count->before is the number of
+// pairs at the last one.
+void tl_show_latency(struct tl_show *show, const struct tl_show_count *count,
+                     const struct tl_latency *latency, double elapsed_s);
+
+// ---- bench
 
 // A case of the bench. A negative ns: not measured (reason says why).
 struct tl_show_bench {
@@ -73,5 +93,7 @@ const char *tl_show_number(uint64_t number, char *buf);
 void tl_show_escape(const char *text, char *buf, size_t size);
 // Copies text with broken UTF-8 replaced by U+FFFD, for JSON. Cuts between characters.
 void tl_show_utf8(const char *text, char *buf, size_t size);
+// 1234.5 -> "1.23 us": three digits and a unit. buf: at least 32 bytes.
+const char *tl_show_ns(double ns, char *buf);
 
 #endif

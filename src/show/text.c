@@ -20,6 +20,22 @@ const char *tl_show_number(uint64_t number, char *buf)
     return buf;
 }
 
+const char *tl_show_ns(double ns, char *buf)
+{
+    static const struct {
+        const char *unit;
+        double ns;
+    } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+    size_t at = 0;
+    // 999.5 would print as 1000 of the smaller unit.
+    while (at + 1 < sizeof units / sizeof *units && ns >= 999.5 * units[at].ns)
+        at++;
+    double value = ns / units[at].ns;
+    int digits = !at || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    (void)snprintf(buf, 32, "%.*f %s", digits, value, units[at].unit);
+    return buf;
+}
+
 // Length of the valid UTF-8 character at text (The Unicode Standard 15, table 3-7), or 0.
 static size_t utf8_length(const unsigned char *text)
 {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/types.h"
 #include "show/show.h"
 
 #define ROUNDS 50000
@@ -144,12 +145,12 @@ static void test_json_lines_hold_the_contract(void **state)
     };
     tl_show_counts(&capture.show, counts, 2, 2, false);
     tl_show_counts(&capture.show, counts, 1, 0.5, true);
-    const struct tl_show_function function = {.addr = 0x10,
-                                              .size = 3,
-                                              .file = "x",
-                                              .names = {"_Z1fv", "f\xff"},
-                                              .demangled = {"f()", NULL},
-                                              .name_count = 2};
+    const struct tl_function function = {.addr = 0x10,
+                                         .size = 3,
+                                         .file = "x",
+                                         .names = {"_Z1fv", "f\xff"},
+                                         .demangled = {"f()", NULL},
+                                         .name_count = 2};
     tl_show_function(&capture.show, &function);
     const struct tl_show_bench bench = {.name = "nop",
                                         .kind = "entry",
@@ -274,6 +275,179 @@ static void test_the_summary_names_each_reason(void **state)
                           "attach 1.50 ms, stopped 0.250 ms, detach 2.00 ms\n");
 }
 
+static const struct tl_site_report returned = {.probe = "uretprobe:/bin/\"x\":ns::f",
+                                               .file = "/bin/\"x\"",
+                                               .function = "other, ns::f",
+                                               .addr = 0x401000,
+                                               .rung = TL_RUNG_JUMP,
+                                               .is_return = true,
+                                               .return_way = "exit",
+                                               .exit_count = 3};
+static const struct tl_event event_rows[] = {
+    {.ts_ns = UINT64_MAX, .pid = 7, .tid = 4194304, .arg = {UINT64_MAX, 1ull << 63, 0, 1, 2, 3}},
+    {.ts_ns = 5, .pid = 7, .arg = {0}},
+    {.ts_ns = 1234567890123, .pid = 123456, .tid = 1, .is_return = true, .arg = {UINT64_MAX}},
+};
+
+static void events_show(struct capture *capture)
+{
+    struct tl_show_label entry, ret;
+    assert_true(tl_show_label_init(&capture->show, &entry, &placed));
+    assert_true(tl_show_label_init(&capture->show, &ret, &returned));
+    tl_show_event_head(&capture->show);
+    for (size_t i = 0; i < TL_ARRAY_COUNT(event_rows); i++)
+        tl_show_event(&capture->show, event_rows[i].is_return ? &ret : &entry, &event_rows[i],
+                      1000);
+    tl_show_label_deinit(&entry);
+    tl_show_label_deinit(&ret);
+}
+
+static void test_events_keep_all_64_bits(void **state)
+{
+    (void)state;
+    struct capture capture;
+    capture_start(&capture, true, false);
+    events_show(&capture);
+    capture_end(
+        &capture,
+        "{\"type\":\"event\",\"probe\":\"uprobe:/bin/x:main\",\"ts_ns\":18446744073709551615,"
+        "\"pid\":7,\"tid\":4194304,\"args\":[18446744073709551615,9223372036854775808,0,1,2,3]}\n"
+        "{\"type\":\"event\",\"probe\":\"uprobe:/bin/x:main\",\"ts_ns\":5,"
+        "\"pid\":7,\"tid\":0,\"args\":[0,0,0,0,0,0]}\n"
+        "{\"type\":\"event\",\"probe\":\"uretprobe:/bin/\\\"x\\\":ns::f\","
+        "\"ts_ns\":1234567890123,\"pid\":123456,\"tid\":1,\"ret\":18446744073709551615}\n");
+}
+
+static void test_events_stand_in_columns(void **state)
+{
+    (void)state;
+    struct capture capture;
+    capture_start(&capture, false, false);
+    events_show(&capture);
+    capture_end(
+        &capture,
+        "         time s     pid     tid  probe                        arguments, or = value\n"
+        "18446744073.709550615       7 4194304  main                         "
+        "0xffffffffffffffff 0x8000000000000000 0x0 0x1 0x2 0x3\n"
+        "    0.000000000       7       -  main                         "
+        "0x0 0x0 0x0 0x0 0x0 0x0\n"
+        " 1234.567889123  123456       1  ns::f                        "
+        "= 0xffffffffffffffff\n");
+}
+
+static void test_what_was_dropped_is_told_by_probe(void **state)
+{
+    (void)state;
+    struct capture capture;
+    const struct tl_show_count counts[] = {{.function = "f", .hits = 5},
+                                           {.function = "g\033", .hits = 12345, .dropped = 1234}};
+    capture_start(&capture, false, false);
+    tl_show_dropped(&capture.show, counts, TL_ARRAY_COUNT(counts));
+    capture_end(&capture, "dropped 1,234 of 12,345 events of g\\x1b\n");
+}
+
+static void test_the_way_of_a_return_is_told(void **state)
+{
+    (void)state;
+    struct capture capture;
+    capture_start(&capture, false, false);
+    tl_show_site(&capture.show, &returned);
+    capture_end(&capture, "0x000000401000  other, ns::f  (/bin/\"x\")\n"
+                          "    \n"
+                          "    jump: \n"
+                          "    return: exit, 3 places\n");
+    capture_start(&capture, true, false);
+    tl_show_probe(&capture.show, &returned);
+    capture_end(&capture, "{\"type\":\"probe\",\"probe\":\"uretprobe:/bin/\\\"x\\\":ns::f\","
+                          "\"file\":\"/bin/\\\"x\\\"\",\"function\":\"other, ns::f\","
+                          "\"addr\":\"0x401000\",\"method\":\"jump\",\"reason\":\"\","
+                          "\"return_way\":\"exit\",\"exits\":3}\n");
+}
+
+// Octaves 64, 128 and 1024; 256 and 512 between them are empty.
+static const struct tl_bucket bucket_rows[] = {
+    {96, 97, 10}, {126, 127, 10}, {128, 131, 60}, {1024, 1055, 20}};
+static const struct tl_latency latency_row = {.count = 100,
+                                              .min_ns = 96.25,
+                                              .mean_ns = 222.5,
+                                              .p50_ns = 130,
+                                              .p90_ns = 1040,
+                                              .p99_ns = 999499,
+                                              .p999_ns = 999500,
+                                              .max_ns = 1.5e9,
+                                              .bucket = bucket_rows,
+                                              .bucket_count = TL_ARRAY_COUNT(bucket_rows),
+                                              .unpaired = 2};
+
+static void test_latency_has_a_histogram(void **state)
+{
+    (void)state;
+    struct capture capture;
+    const struct tl_show_count count = {.probe = "p",
+                                        .function = "f",
+                                        .file = "/bin/x",
+                                        .return_way = "exit",
+                                        .rung = TL_RUNG_JUMP,
+                                        .before = 60};
+    capture_start(&capture, false, false);
+    tl_show_latency(&capture.show, &count, &latency_row, 2);
+    capture_end(
+        &capture,
+        "f  (/bin/x)  jump, return: exit\n"
+        "  count 100 (40 in 2.00 s)  min 96 ns  mean 222 ns  p50 130 ns  p90 1.04 us  p99 999 us"
+        "  p99.9 1.00 ms  max 1.50 s\n"
+        "  2 returns had no entry: it came before the probe, or was lost\n"
+        "        from           to             calls    share\n"
+        "       96 ns       127 ns                20  20.00 %  #############\n"
+        "      128 ns       131 ns                60  60.00 %  "
+        "########################################\n"
+        "      256 ns       511 ns                 0   0.00 %\n"
+        "      512 ns      1.02 us                 0   0.00 %\n"
+        "     1.02 us      1.05 us                20  20.00 %  #############\n");
+    capture_start(&capture, true, false);
+    tl_show_latency(&capture.show, &count, &latency_row, 0);
+    capture_end(
+        &capture,
+        "{\"type\":\"latency\",\"probe\":\"p\",\"count\":100,\"min_ns\":96.25,\"mean_ns\":222.5,"
+        "\"p50_ns\":130.0,\"p90_ns\":1040.0,\"p99_ns\":999499.0,\"p999_ns\":999500.0,"
+        "\"max_ns\":1.5e9,\"buckets\":[[96,97,10],[126,127,10],[128,131,60],"
+        "[1024,1055,20]],\"unpaired\":2,\"lost\":0}\n");
+}
+
+static void test_latency_without_a_call_has_no_times(void **state)
+{
+    (void)state;
+    struct capture capture;
+    const struct tl_show_count count = {
+        .probe = "p", .function = "f", .file = "/bin/x", .rung = TL_RUNG_KERNEL};
+    const struct tl_latency none = {0};
+    capture_start(&capture, false, false);
+    tl_show_latency(&capture.show, &count, &none, 0);
+    capture_end(&capture, "f  (/bin/x)  kernel\n"
+                          "  count 0\n");
+    capture_start(&capture, true, false);
+    tl_show_latency(&capture.show, &count, &none, 1.5);
+    capture_end(
+        &capture,
+        "{\"type\":\"latency\",\"probe\":\"p\",\"count\":0,\"min_ns\":null,\"mean_ns\":null,"
+        "\"p50_ns\":null,\"p90_ns\":null,\"p99_ns\":null,\"p999_ns\":null,\"max_ns\":null,"
+        "\"buckets\":[],\"unpaired\":0,\"lost\":0,\"interval_s\":1.5,\"new\":0}\n");
+}
+
+static void test_times_have_three_digits_and_a_unit(void **state)
+{
+    (void)state;
+    const struct {
+        double ns;
+        const char *text;
+    } rows[] = {{0, "0 ns"},         {999.4, "999 ns"}, {999.5, "1.00 us"}, {1234, "1.23 us"},
+                {9994, "9.99 us"},   {9996, "10.0 us"}, {99940, "99.9 us"}, {99960, "100 us"},
+                {1e9 - 1, "1.00 s"}, {12e9, "12.0 s"},  {1e12, "1000 s"}};
+    char buf[32];
+    for (size_t i = 0; i < TL_ARRAY_COUNT(rows); i++)
+        assert_string_equal(tl_show_ns(rows[i].ns, buf), rows[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +460,13 @@ int main(void)
         cmocka_unit_test(test_counts_are_sorted_by_hits),
         cmocka_unit_test(test_many_zeros_share_a_line),
         cmocka_unit_test(test_the_summary_names_each_reason),
+        cmocka_unit_test(test_events_keep_all_64_bits),
+        cmocka_unit_test(test_events_stand_in_columns),
+        cmocka_unit_test(test_what_was_dropped_is_told_by_probe),
+        cmocka_unit_test(test_the_way_of_a_return_is_told),
+        cmocka_unit_test(test_latency_has_a_histogram),
+        cmocka_unit_test(test_latency_without_a_call_has_no_times),
+        cmocka_unit_test(test_times_have_three_digits_and_a_unit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
