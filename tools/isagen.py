@@ -13,6 +13,7 @@ FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
 RELOCS = ["copy", "branch", "cond", "loop", "call", "icall", "ijump", "refuse"]
 PCRELS = ["adjust", "none"]
 FAULTS = ["never", "memory", "fp", "always"]
+SIMULATORS = ["none", "nop", "push", "pop", "ret", "call", "icall", "jump", "ijump", "cond", "loop", "lea"]
 TRAITS = ["syscall", "landing", "nop", "short", "weak", "shift", "fetch", "logic"]
 # A direct branch is never displaced by copying, and each kind of copy belongs to one kind of flow.
 FLOW_OF_RELOC = {
@@ -25,7 +26,10 @@ FLOW_OF_RELOC = {
     "ijump": ("ijump",),
     "refuse": tuple(FLOWS),
 }
-SINGLE = ["say", "flow", "reloc", "refuse", "pcrel", "fault"]
+# A simulator leaves an instruction as its flow says.
+FLOW_OF_SIMULATOR = {"ret": "ret", "call": "call", "icall": "icall", "jump": "jump", "ijump": "ijump",
+                     "cond": "cond", "loop": "cond"}
+SINGLE = ["say", "flow", "reloc", "refuse", "pcrel", "fault", "simulate"]
 LISTS = ["category", "mnemonic", "bytes", "form", "traits"]
 EXAMPLE_SIZE_MAX = 100  # characters
 ROWS_MAX = 1000
@@ -94,6 +98,8 @@ def check_words(row):
     for key, words in [("flow", FLOWS), ("reloc", RELOCS), ("pcrel", PCRELS), ("fault", FAULTS)]:
         if row.single[key] not in words:
             fail(f"'{row.single[key]}' is no {key}")
+    if row.single.get("simulate", "none") not in SIMULATORS:
+        fail(f"'{row.single['simulate']}' is no simulator")
     for key, words in [("form", FORMS), ("traits", TRAITS)]:
         for word in row.lists[key]:
             if word not in words:
@@ -123,6 +129,11 @@ def check_sense(row):
         fail(f"flow {flow} does not go with reloc {reloc}")
     if (reloc == "refuse") != ("refuse" in row.single):
         fail("a refusal needs its reason, and only a refusal has one")
+    simulator = row.single.get("simulate", "none")
+    if simulator != "none" and FLOW_OF_SIMULATOR.get(simulator, "next") != flow:
+        fail(f"simulator {simulator} does not go with flow {flow}")
+    if simulator != "none" and reloc == "refuse":
+        fail("what is refused is not simulated")
     if "syscall" in row.lists["traits"] and reloc != "refuse":
         fail("a system call is never displaced")
     if ("short" in row.lists["traits"]) != (reloc == "loop"):
@@ -183,6 +194,7 @@ def c_row(row):
     return (f'    {{"{row.name}", TL_FLOW_{single["flow"].upper()}, '
             f'TL_RELOC_{single["reloc"].upper()}, TL_REFUSE_{single.get("refuse", "NONE")}, '
             f'PCREL_{single["pcrel"].upper()}, FAULT_{single["fault"].upper()}, {forms}, '
+            f'SIMULATE_{single.get("simulate", "none").upper()}, '
             f'{c_mask("TRAIT", row.lists["traits"])}}},')
 
 
@@ -199,7 +211,7 @@ def write_c(rows, name, out):
     out.write(f"// Made from isa/{name}.isa by tools/isagen.py. Do not edit.\n")
     out.write("static const struct row table[] = {\n")
     out.write('    {"unknown", TL_FLOW_STOP, TL_RELOC_REFUSE, TL_REFUSE_UNKNOWN_INSN, PCREL_NONE, '
-              "FAULT_ALWAYS, FORM_ANY, 0},\n")
+              "FAULT_ALWAYS, FORM_ANY, SIMULATE_NONE, 0},\n")
     for row in rows:
         out.write(c_row(row) + "\n")
     out.write("};\n\n")
@@ -254,8 +266,8 @@ describes is refused: {sentences.get("UNKNOWN_INSN", "unknown")}.
 
 ## x86-64
 
-| instructions | what a jump probe does | for example |
-| --- | --- | --- |
+| instructions | what a jump probe does | simulated by | for example |
+| --- | --- | --- | --- |
 """)
     for row in rows:
         single = row.single
@@ -267,7 +279,8 @@ describes is refused: {sentences.get("UNKNOWN_INSN", "unknown")}.
                 does += "; a pc-relative operand is adjusted"
         examples = [text for _, text in row.examples if not text.startswith(".byte")]
         shown = ", ".join(f"`{text}`" for text in examples[:3]) or f"`{row.examples[0][1]}`"
-        out.write(f"| {row.name}: {single['say']} | {does} | {shown} |\n")
+        out.write(f"| {row.name}: {single['say']} | {does} | "
+                  f"{single.get('simulate', '')} | {shown} |\n")
 
 
 def read_sentences(path):

@@ -59,7 +59,9 @@ extern "C" {
     X(TRAP_HANDLED, "the program handles, ignores or blocks SIGTRAP")                              \
     X(NO_SIMULATOR, "there is no simulator for this instruction")                                  \
     X(NO_SLOT, "the instruction can't run in a slot")                                              \
-    X(RECORD_KERNEL, "the kernel's probe can't record this")
+    X(RECORD_KERNEL, "the kernel's probe can't record this")                                       \
+    X(TRAP_SECCOMP, "a seccomp filter may forbid the return from a signal handler")                \
+    X(TRAP_LIBC, "the C library blocks all signals around work of its own, where a trap kills")
 
 enum tl_refusal {
 #define X(name, sentence) TL_REFUSE_##name,

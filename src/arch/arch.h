@@ -4,6 +4,7 @@
 #define TL_ARCH_ARCH_H
 
 #include "analyse/insn.h"
+#include "arch/simulate.h"
 #include "base/diag.h"
 #include "emit/emit.h"
 
@@ -91,6 +92,18 @@ struct tl_arch {
     // Rewrites a direct branch or call, or an indirect call with room for a direct one, so that it
     // leads to `to`, in the same number of bytes, at insn->addr. false: can't. NULL: never.
     bool (*emit_retarget)(const struct tl_insn *insn, tl_addr to, uint8_t *out);
+
+    // What the simulator of insn (at its runtime address) needs at each hit. false: it has none.
+    bool (*simulation)(const struct tl_insn *insn, struct tl_simulation *out);
+    // It needs registers only, so that it can always be done.
+    bool (*simulation_alone)(const struct tl_simulation *insn);
+    // Does the work. false: not here; nothing was changed.
+    bool (*simulate)(const struct tl_simulation *insn, struct tl_simulate_state *state,
+                     const struct tl_simulate_memory *memory);
+
+    // The breakpoint: what is written over the first breakpoint_size bytes of a site for the signal
+    // rungs. The pc that its signal shows lies breakpoint_pc bytes behind the site.
+    uint8_t breakpoint[4], breakpoint_size, breakpoint_pc;
 };
 
 // Every table is built on every host. NULL: not an architecture we know.

@@ -1,4 +1,5 @@
 // The face of x86-64: one const struct. Does nothing itself.
+#include "arch/x86_64/simulate.h"
 #include "arch/x86_64/x86_64.h"
 
 #include <elf.h>
@@ -30,4 +31,10 @@ const struct tl_arch tl_arch_x86_64 = {
     .short_reach_max = INT8_MAX,
     .emit_short = tl_x86_64_emit_short,
     .emit_retarget = tl_x86_64_emit_retarget,
+    .simulation = tl_x86_64_simulation,
+    .simulation_alone = tl_x86_64_simulation_alone,
+    .simulate = tl_x86_64_simulate,
+    .breakpoint = {0xcc}, // int3: Intel SDM volume 2, "INT n/INTO/INT3/INT1"
+    .breakpoint_size = 1,
+    .breakpoint_pc = 1,
 };

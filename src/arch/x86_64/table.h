@@ -3,6 +3,7 @@
 #define TL_ARCH_X86_64_TABLE_H
 
 #include "analyse/insn.h"
+#include "arch/x86_64/simulate.h"
 
 // Shapes of an instruction that a row may ask for. An instruction has exactly one.
 enum {
@@ -34,6 +35,7 @@ enum {
 struct row {
     const char *name;
     uint8_t flow, reloc, refusal, pcrel, fault, forms;
+    uint8_t simulate; // enum simulator
     uint16_t traits;
 };
 

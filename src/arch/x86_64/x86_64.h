@@ -20,4 +20,7 @@ bool tl_x86_64_emit_jump(tl_addr at, tl_addr to, uint8_t *out);
 bool tl_x86_64_emit_short(tl_addr at, tl_addr to, uint8_t *out);
 bool tl_x86_64_emit_retarget(const struct tl_insn *insn, tl_addr to, uint8_t *out);
 
+bool tl_x86_64_simulation(const struct tl_insn *insn, struct tl_simulation *out);
+bool tl_x86_64_simulation_alone(const struct tl_simulation *insn);
+
 #endif

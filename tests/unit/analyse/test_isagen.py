@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 import isagen  # noqa: E402
 
 generator = [sys.executable, root / "tools" / "isagen.py"]
-refusals = ["--refusals", root / "src" / "base" / "refusal.h"]
+refusals = ["--refusals", root / "include" / "trapless" / "refusal.h"]
 failures = 0
 
 
