@@ -8,6 +8,7 @@
 #define HEAP_ROOM (1ull << 30)      // no pool within 1 GiB above the heap
 #define STACK_ROOM (128ull << 20)   // ... nor where the stack may grow
 #define RANGES_MAX 262144u          // more mappings than vm.max_map_count usually allows
+#define OURS "/memfd:trapless:"
 #define FIXED_HEAP_GAP (32ull << 20)
 // Where Linux puts a position-independent program and a library of it, x86-64, without randomness
 // (arch/x86/include/asm/elf.h: ELF_ET_DYN_BASE; libraries below the stack's room).
@@ -27,6 +28,8 @@ static size_t process_ranges(const struct tl_batch *batch, struct tl_range *rang
     size_t count = 0;
     for (size_t i = 0; i < batch->maps.count && count < RANGES_MAX; i++) {
         const struct tl_map *map = &batch->maps.map[i];
+        if (!strncmp(map->path, OURS, sizeof OURS - 1)) // an earlier run's, taken away by an attach
+            continue;
         range[count] = (struct tl_range){map->start, map->end};
         if (!strcmp(map->path, "[heap]"))
             range[count].end += HEAP_ROOM;
