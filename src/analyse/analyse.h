@@ -115,9 +115,19 @@ enum tl_exit_kind {
     TL_EXIT_COND_TAIL, // a conditional one: the function is left only where the branch is taken
     TL_EXIT_ITAIL,     // an indirect jump to another function
 };
+// A return is one byte, and often has no room for a branch. The instructions that give the stack back
+// before it have: nothing but them leads to the exit, they lead nowhere else, and they touch neither
+// return values nor, before a jump, arguments.
+#define TL_EXIT_EARLY_MAX 6
+struct tl_exit_early {
+    tl_addr vaddr;
+    int32_t sp_off; // the stack pointer there, against what it is at the function's entry: below 0
+};
 struct tl_exit {
     tl_addr vaddr; // of the instruction
     uint8_t kind;  // enum tl_exit_kind
+    uint8_t early_count;
+    struct tl_exit_early early[TL_EXIT_EARLY_MAX]; // nearest to the exit first
 };
 
 #define TL_EXITS_MAX 4096 // more ways out of one function than anybody should ask for

@@ -25,10 +25,12 @@ enum rank {
 };
 
 struct place_state {
-    int32_t sp, fp; // against sp at the entry, or DEPTH_...
-    uint8_t rank;   // enum rank
-    uint8_t base;   // register that held sp + 8 at the entry (a realigned frame), or NONE
-    bool tabled;    // an indirect jump of the function leads here
+    int32_t sp, fp;  // against sp at the entry, or DEPTH_...
+    uint8_t rank;    // enum rank
+    int32_t kept_sp; // what `kept` holds
+    uint8_t kept;    // register that holds a copy of sp and survives calls, or NONE
+    uint8_t base;    // register that held sp + 8 at the entry (a realigned frame), or NONE
+    bool tabled;     // an indirect jump of the function leads here
 };
 
 struct piece {
@@ -218,7 +220,8 @@ static enum way_kind way_of(struct exit_walk *walk, size_t piece, tl_addr from, 
 static bool state_same(const struct place_state *one, const struct place_state *two)
 {
     return one->sp == two->sp && one->fp == two->fp && one->rank == two->rank &&
-           one->base == two->base && one->tabled == two->tabled;
+           one->kept == two->kept && one->kept_sp == two->kept_sp && one->base == two->base &&
+           one->tabled == two->tabled;
 }
 
 static void state_merge(struct exit_walk *walk, size_t piece, uint32_t node,
@@ -233,6 +236,8 @@ static void state_merge(struct exit_walk *walk, size_t piece, uint32_t node,
         merged.sp = depth_merge(into->sp, from->sp);
         merged.fp = depth_merge(into->fp, from->fp);
         merged.base = into->base == from->base ? into->base : TL_DEF_REG_NONE;
+        if (into->kept != from->kept || into->kept_sp != from->kept_sp)
+            merged.kept = TL_DEF_REG_NONE;
     }
     if (state_same(&merged, into))
         return;
@@ -259,6 +264,8 @@ static int32_t depth_from(const struct exit_walk *walk, const struct place_state
         return depth_add(state->sp, plus);
     if (from == walk->analysis->arch->fp_reg && state->fp != DEPTH_UNKNOWN)
         return depth_add(state->fp, plus);
+    if (from != TL_DEF_REG_NONE && from == state->kept)
+        return depth_add(state->kept_sp, plus);
     // A realigned frame is left by the register that pointed behind the return address.
     return from != TL_DEF_REG_NONE && from == state->base ? 8 + plus : DEPTH_UNKNOWN;
 }
@@ -277,6 +284,16 @@ static struct place_state state_behind(const struct exit_walk *walk, const struc
     after.fp = depth_from(walk, before, step.fp_from, step.fp_plus);
     if (step.copy_reg != TL_DEF_REG_NONE && depth_add(before->sp, step.copy_plus) == 8)
         after.base = step.copy_reg;
+    if (step.copy_reg != TL_DEF_REG_NONE && step.copy_plus == 0 && depth_known(before->sp) &&
+        (walk->analysis->arch->kept_regs >> step.copy_reg & 1) != 0) {
+        after.kept = step.copy_reg;
+        after.kept_sp = before->sp;
+    } else if (before->kept != TL_DEF_REG_NONE) {
+        struct tl_definition def;
+        walk->analysis->arch->define(&insn, before->kept, &def);
+        if (def.kind != TL_DEF_KEEP)
+            after.kept = TL_DEF_REG_NONE;
+    }
     return after;
 }
 
@@ -346,6 +363,13 @@ static void jump_follow(struct exit_walk *walk, size_t piece, const struct node 
         labels_follow(walk, state);
 }
 
+// Whether the call before this instruction may be one that never returns: behind such a call stands
+// what others jump to, or filler before that.
+static bool may_end(const struct exit_walk *walk, const struct node *behind)
+{
+    return tl_is_barrier(walk->analysis, behind->addr) || (behind->flags & TL_INSN_NOP) != 0;
+}
+
 static void node_follow(struct exit_walk *walk, size_t index, uint32_t at)
 {
     const struct piece *piece = &walk->piece[index];
@@ -362,7 +386,7 @@ static void node_follow(struct exit_walk *walk, size_t index, uint32_t at)
         walk->call.rank = RANK_PAD;
         if (node->next == NODE_NONE)
             return; // it never returns
-        if (before.rank == RANK_CERTAIN && tl_is_barrier(walk->analysis, node->addr + node->size))
+        if (before.rank == RANK_CERTAIN && may_end(walk, &piece->graph->node[node->next]))
             after.rank = RANK_DOUBTFUL;
         state_merge(walk, index, node->next, &after);
         return;
@@ -404,6 +428,7 @@ static void pads_follow(struct exit_walk *walk, size_t index)
     struct place_state state = {.sp = walk->call.sp,
                                 .fp = walk->call.fp,
                                 .rank = RANK_PAD,
+                                .kept = TL_DEF_REG_NONE,
                                 .base = walk->piece[0].state[0].base};
     if (walk->call.rank == RANK_NONE || !depth_known(state.sp))
         state.sp = DEPTH_UNWOUND;
@@ -454,7 +479,10 @@ static void others_follow(struct exit_walk *walk, size_t index)
 
 static void walk_all(struct exit_walk *walk)
 {
-    struct place_state entry = {.rank = RANK_CERTAIN, .base = TL_DEF_REG_NONE, .fp = DEPTH_UNKNOWN};
+    struct place_state entry = {.rank = RANK_CERTAIN,
+                                .fp = DEPTH_UNKNOWN,
+                                .kept = TL_DEF_REG_NONE,
+                                .base = TL_DEF_REG_NONE};
     state_merge_at(walk, walk->start, &entry);
     for (size_t done = 0; !walk->unknown && walk->status == 0;) {
         work_drain(walk);
@@ -470,46 +498,69 @@ static void walk_all(struct exit_walk *walk)
 
 // ---- the answer ---------------------------------------------------------------------------------
 
-static void exit_add(struct exit_walk *walk, const struct node *node, enum tl_exit_kind kind,
-                     int32_t depth)
+// An instruction that only gives stack back: pop, add to the stack pointer, leave.
+static bool is_unwinding(const struct exit_walk *walk, const struct node *node)
 {
+    return node->flow == TL_FLOW_NEXT && (node->flags & TL_INSN_WRITES_SP) != 0 &&
+           (node->written & walk->analysis->arch->value_regs) == 0;
+}
+
+static void early_take(const struct exit_walk *walk, const struct piece *piece, uint32_t at,
+                       struct tl_exit *exit)
+{
+    const struct node *node = piece->graph->node;
+    while (exit->early_count < TL_EXIT_EARLY_MAX && at > 0 && node[at - 1].next == at &&
+           !tl_is_barrier(walk->analysis, node[at].addr) &&
+           tl_code_before(walk->analysis, node[at].addr) == node[at - 1].addr &&
+           is_unwinding(walk, &node[at - 1]) && depth_known(piece->state[at - 1].sp)) {
+        at--;
+        exit->early[exit->early_count++] =
+            (struct tl_exit_early){.vaddr = node[at].addr, .sp_off = piece->state[at].sp};
+    }
+}
+
+static void exit_add(struct exit_walk *walk, const struct piece *piece, uint32_t at,
+                     enum tl_exit_kind kind)
+{
+    int32_t depth = piece->state[at].sp;
     if ((depth != 0 && depth != DEPTH_UNWOUND) || walk->count == walk->max) {
         walk->unknown = true;
         return;
     }
-    walk->out[walk->count++] = (struct tl_exit){.vaddr = node->addr, .kind = (uint8_t)kind};
+    struct tl_exit *exit = &walk->out[walk->count++];
+    *exit = (struct tl_exit){.vaddr = piece->graph->node[at].addr, .kind = (uint8_t)kind};
+    if (kind != TL_EXIT_COND_TAIL)
+        early_take(walk, piece, at, exit);
 }
 
-static void jump_exit_take(struct exit_walk *walk, const struct node *node,
-                           const struct place_state *state)
+static void jump_exit_take(struct exit_walk *walk, const struct piece *piece, uint32_t at)
 {
-    const struct jump *jump = tl_jump_at(walk->analysis, node->addr);
-    size_t piece;
-    uint32_t at;
+    const struct jump *jump = tl_jump_at(walk->analysis, piece->graph->node[at].addr);
+    size_t to_piece;
+    uint32_t to;
     if (jump == NULL) {
         walk->unknown = true;
     } else if (jump->resolved) {
         for (size_t i = 0; i < jump->count; i++) // a table of tail calls is no single exit
-            if (!piece_find(walk, walk->analysis->jump_targets.item[jump->first + i], &piece, &at))
-                walk->unknown = true;
+            walk->unknown |= !piece_find(walk, walk->analysis->jump_targets.item[jump->first + i],
+                                         &to_piece, &to);
     } else if (has_labels(walk)) {
-        if (state->sp == 0)
-            walk->unknown = true; // to a label or out: nobody knows
-    } else if (state->sp != 0) {
+        walk->unknown |= piece->state[at].sp == 0; // to a label or out: nobody knows
+    } else if (piece->state[at].sp != 0) {
         walk->unknown = true;
     } else {
-        exit_add(walk, node, TL_EXIT_ITAIL, state->sp);
+        exit_add(walk, piece, at, TL_EXIT_ITAIL);
     }
 }
 
-static void branch_exit_take(struct exit_walk *walk, size_t piece, const struct node *node,
-                             const struct place_state *state)
+static void branch_exit_take(struct exit_walk *walk, size_t index, uint32_t at)
 {
-    enum way_kind way = way_of(walk, piece, node->addr, node->target);
+    const struct piece *piece = &walk->piece[index];
+    const struct node *node = &piece->graph->node[at];
+    enum way_kind way = way_of(walk, index, node->addr, node->target);
     if (way == WAY_TAIL)
-        exit_add(walk, node, node->flow == TL_FLOW_COND ? TL_EXIT_COND_TAIL : TL_EXIT_TAIL,
-                 state->sp);
-    else if (way != WAY_INSIDE || (node->target == walk->entry && state->sp != 0))
+        exit_add(walk, piece, at, node->flow == TL_FLOW_COND ? TL_EXIT_COND_TAIL : TL_EXIT_TAIL);
+    else if (way != WAY_INSIDE || (node->target == walk->entry && piece->state[at].sp != 0))
         walk->unknown = true;
 }
 
@@ -536,14 +587,14 @@ static void exits_take(struct exit_walk *walk, size_t index)
         walk->unknown = is_entered_unknown(walk, node, state);
         switch (node->flow) {
         case TL_FLOW_RET:
-            exit_add(walk, node, TL_EXIT_RET, state->sp);
+            exit_add(walk, piece, i, TL_EXIT_RET);
             break;
         case TL_FLOW_JUMP:
         case TL_FLOW_COND:
-            branch_exit_take(walk, index, node, state);
+            branch_exit_take(walk, index, i);
             break;
         case TL_FLOW_IJUMP:
-            jump_exit_take(walk, node, state);
+            jump_exit_take(walk, piece, i);
             break;
         case TL_FLOW_CALL: // of the function's own middle: its returns are not all the function's
             if (node->target != walk->start && node->target != walk->entry &&

@@ -66,8 +66,11 @@ struct tl_arch {
     bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
                   uint64_t *count);
 
-    // The stack pointer and fp_reg, the register that frames are kept in.
+    // The stack pointer and fp_reg, the register that frames are kept in. kept_regs: those that a
+    // C function gives back as they were. For the depth of a stack only, never for dead registers.
     uint8_t fp_reg;
+    tl_regset kept_regs;
+    tl_regset value_regs; // what functions are given arguments and give values back in
     void (*stack)(const struct tl_insn *insn, struct tl_stack_step *out);
 
     // Intel-syntax text.
