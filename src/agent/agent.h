@@ -29,7 +29,10 @@ struct tl_agent_head {
     uint64_t clock;         // enum tl_clock
     uint64_t ticks_per_ms;  // of that clock, for waiting
     uint64_t thread_pointer; // enum tl_thread_pointer, for a child that fills its control page
-    uint64_t reserved[5];
+    uint64_t hijack_addr;   // struct tl_hijack_head; 0: none
+    uint64_t hijack_lost;   // from a probe's counter to the one that counts its losses, bytes; 0: none
+    uint64_t hijack_record; // record_off of what a replaced return records
+    uint64_t reserved[2];
 
     // Entries, as offsets from the image's start.
     uint64_t slow_count_off; // tl_agent_slow_count

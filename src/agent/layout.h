@@ -41,11 +41,14 @@ struct tl_thread_slot {
 // The control page. All zero after a fork (MADV_WIPEONFORK). A forked child then is silent, or, where
 // children are followed (struct tl_agent_head.follow), claims a process slot and fills it.
 #define TL_CONTROL_LIVE 0x6c697665u
+#define TL_SHARED_BLOCK_MIN 16u
 struct tl_control {
     uint32_t live;          // TL_CONTROL_LIVE, or 0: do nothing
     uint32_t process;       // index of the process slot; valid while live
     uint64_t table_addr;    // struct tl_thread_slot[TL_THREAD_SLOTS]
-    uint64_t shared_block;  // block for threads without one; atomic adds
+    // Block for threads without one; atomic adds. It stands for the process: below TL_SHARED_BLOCK_MIN
+    // there is none (yet).
+    uint64_t shared_block;
     uint64_t thread_pointer; // enum tl_thread_pointer
 };
 
@@ -96,6 +99,7 @@ struct tl_data_header {
     uint64_t stride;
     uint64_t size; // whole memfd, bytes
     uint64_t coarse_ns; // the controller's CLOCK_MONOTONIC, for targets that may read no counter
+    uint64_t silent; // followed children that found no process slot; only added to
     // Written by the controller at each look at the notices: when, in ticks of the target's clock (0: not
     // yet); and the value of `missed` that it found. A thread waits for no answer while missed != heard, nor
     // TL_NOTICE_DEAF_MS after the last look.
@@ -174,11 +178,50 @@ struct tl_pair {
     uint64_t key;  // sp ^ (probe + 1) << 48; 0: free
     uint64_t time;
 };
-#define TL_PAIR_SLOTS 131072u // a shadow of 1 MiB of stack: 2 MiB, of which only what is used is memory
-#define TL_PAIR_WRAP_SHIFT 20
+#define TL_PAIR_SLOTS 32768u // a shadow of 256 KiB of stack: 512 KiB, of which only what is used is memory
+#define TL_PAIR_WRAP_SHIFT 18
 #define TL_PAIR_WRAP_STEP 3u
 #define TL_PAIR_STEPS 8u
 #define TL_PAIR_PROBES_MAX 65535u
+
+// ---- replaced return addresses ---------------------------------------------------------------------
+//
+//   private anonymous memory, rw-, copied by fork: a child's pending returns find their way too
+//     struct tl_hijack_head
+//
+// Key is where the return address lies: no two live frames share a place. The slot of a key is the first
+// one that holds it, going on from
+//     (key >> 3) + (key >> TL_HIJACK_WRAP_SHIFT) * TL_HIJACK_WRAP_STEP mod TL_HIJACK_SLOTS
+// for at most TL_HIJACK_STEPS slots. An entry takes the first slot that is free or holds its own key (of a
+// frame that was left by a jump): a slot of the same key behind it is older, and never looked at while the
+// newer one lives. Slots of frames that were left by a jump stay taken until a call at the same place.
+#define TL_HIJACK_SLOTS 65536u
+#define TL_HIJACK_STEPS 64u
+#define TL_HIJACK_WRAP_SHIFT 19
+#define TL_HIJACK_WRAP_STEP 3u
+#define TL_HIJACK_RANGES_MAX 1021u
+#define TL_HIJACK_PROVEN 1024u
+#define TL_HIJACK_REGIONS_MAX 256u // installs in one process
+
+// Signal safety: the key goes from 0 by a locked compare-and-swap, then the rest is written, then the
+// return address is replaced. A return reads all, then stores key 0.
+struct tl_hijack_slot {
+    uint64_t key;      // 0: free
+    uint64_t original; // return address
+    uint64_t counter_off;
+    uint64_t returned; // the key of a return that went from here, original still being its: 0 none
+};
+
+struct tl_hijack_head {
+    uint64_t next;        // the heads of all installs in the process form a ring: address of the next
+    uint64_t trampoline;  // what replaced return addresses of this one hold
+    uint64_t range_count; // text that a return address may lie in; by the controller
+    uint64_t reserved;
+    struct tl_range range[TL_HIJACK_RANGES_MAX]; // sorted
+    uint64_t reserved2[2];
+    uint64_t proven[TL_HIJACK_PROVEN]; // return addresses that were looked at; at address mod count
+    struct tl_hijack_slot slot[TL_HIJACK_SLOTS];
+};
 
 // ---- histograms: log-linear, in ticks -------------------------------------------------------------
 //
@@ -223,6 +266,8 @@ struct tl_code_header {
     uint64_t resume_addr; // struct tl_fault_row[], sorted by site: ways back into a window's copy
     uint64_t resume_count;
     uint64_t restorer[TL_RESTORERS_MAX]; // where the target's fault handlers return to; 0: none
+    uint64_t hijack_addr; // struct tl_hijack_head; 0: no return address is replaced
+    uint64_t hijack_size;
 };
 
 // An instruction of a detour that can fault, and what a handler is to see instead.

@@ -225,6 +225,7 @@ static int detach_stopped(struct tl_install *install, struct tl_diag *diag)
     tl_text_deinit(&text);
     if (count < 0)
         return count;
+    (void)tl_hijack_put_back(target, &install->header);
     install->header.state = TL_CODE_IDLE;
     return tl_target_write(target, install->code_addr, &install->header, sizeof install->header,
                            NULL, diag);

@@ -122,6 +122,8 @@ static int copy_stopped(struct copy_job *job)
         return error;
     int count = tl_text_put_back(job->child, &text, &job->writes, pick_closed, job, job->diag);
     tl_text_deinit(&text);
+    if (count >= 0 && job->all)
+        (void)tl_hijack_put_back(job->child, &job->install->header);
     return count < 0 ? count : job->all ? copy_idle(job) : 0;
 }
 

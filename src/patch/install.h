@@ -4,7 +4,7 @@
 //   prepare.c  before the plan           commit.c   after it
 //   text.c     bytes of the target's text: compare, write, put back, give pages back
 //   detach.c   verify, detach            leftover.c what earlier controllers left
-//   faults.c   the target's fault handlers
+//   faults.c   the target's fault handlers  trampoline.c replaced return addresses
 //   family.c   copies in forked children
 #ifndef TL_PATCH_INSTALL_H
 #define TL_PATCH_INSTALL_H
@@ -61,6 +61,8 @@ struct tl_install {
     struct tl_block_layout blocks;
     struct tl_install_facts facts;
     bool follow;
+    bool hijack;
+    uint32_t hijack_lost;
     struct tl_agent_head head; // as it was written into the target
     struct tl_code_header header;
     tl_addr code_addr;
@@ -175,6 +177,16 @@ int tl_faults_ask(struct tl_install *install, struct tl_diag *diag);
 // Makes the install's rows: those of its detours, and those of the other install. TL_E_NOMEM.
 int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *input,
                    const struct tl_install *beside);
+
+// ---- trampoline.c
+uint64_t tl_hijack_size(void);
+// Maps and fills it where header.hijack_addr is set; with a borrowed thread.
+int tl_hijack_map(struct tl_install *install, struct tl_diag *diag);
+// A header names memory that is such.
+bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *header);
+// All stopped: puts replaced return addresses back, in coroutines' stacks too. Those that a thread is just
+// about to replace, or to come back from, stay: the agent stays too. Returns how many.
+size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header);
 
 // ---- leftover.c
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.

@@ -133,6 +133,8 @@ static void map_look(struct tl_target *target, const struct tl_maps *maps, const
     out->header[out->header_count++] = at;
     if (is_control(tl_target_pid(target), maps, &at.header))
         region_add(out, tl_maps_at(maps, at.header.control_addr));
+    if (tl_hijack_is(maps, &at.header))
+        region_add(out, tl_maps_at(maps, at.header.hijack_addr));
 }
 
 static int region_compare(const void *a, const void *b)
@@ -187,6 +189,7 @@ static void regions_own(struct tl_target *target, struct leftovers *leftovers)
         region_own(leftovers, leftovers->header[i].addr, i);
         region_own(leftovers, header->control_addr, i);
         region_own(leftovers, header->data_addr, i);
+        region_own(leftovers, header->hijack_addr, i);
         region_own(leftovers, header->log_addr, i);
         for (uint32_t k = 0; k < header->pool_count && k < TL_POOLS_MAX; k++) {
             struct tl_range pool;
@@ -364,6 +367,8 @@ static int leftovers_undo(struct tl_target *target, const struct leftovers *left
     int count = 0, error = 0;
     for (size_t i = 0; i < leftovers->header_count; i++) {
         struct tl_writes writes = {0};
+        // Of idle ones too: a thread may have been about to replace one when its controller left.
+        (void)tl_hijack_put_back(target, &leftovers->header[i].header);
         if (leftovers->header[i].header.state != TL_CODE_PREPARED)
             continue;
         int undone = header_undo(target, &leftovers->header[i], &writes, diag);

@@ -24,6 +24,9 @@ struct tl_install_options {
     uint32_t process_count; // process slots; 0 and 1: only the target's own
     bool follow;          // a forked child claims a process slot
     bool clock;           // something is timed: the clock and the place of the thread id are looked for
+    // Return addresses are replaced (TL_RECORD_HIJACK), or looked up by unwinders (TL_RECORD_UNWIND).
+    bool hijack;
+    uint32_t hijack_lost; // counter k + hijack_lost counts the losses of probe k; 0: they are not counted
 };
 
 // What the target lets its records know.
@@ -33,6 +36,13 @@ struct tl_install_facts {
     uint64_t tid_off;  // 0: not known
 };
 void tl_install_facts(const struct tl_install *install, struct tl_install_facts *out);
+
+// Replaced return addresses. What the target maps executable has changed: tells it where return addresses
+// may lie now. Prepare does it once. The target may run. 0 also where nothing is replaced.
+int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag);
+// Two installs of one process: an unwinder that either has a probe on knows what both replaced. Before the
+// second replaces any. (Later ones are joined to any of the earlier ones.)
+int tl_install_hijack_join(struct tl_install *first, struct tl_install *second, struct tl_diag *diag);
 
 // The shared memory, for drain; borrowed. data is NULL before prepare.
 struct tl_drain_memory;

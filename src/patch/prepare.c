@@ -6,6 +6,8 @@
 //   control         control page, thread table   rw-  private anonymous, wiped in a forked child
 //   + hole
 //   data            header, counter blocks       rw-  shared, memfd trapless:data, sealed
+//   + hole
+//   hijack          replaced return addresses    rw-  private anonymous, copied to a forked child
 //
 // Invariant: nothing here touches the target's text or any memory of its own; what was mapped when
 // a step fails is unmapped again.
@@ -62,6 +64,7 @@ static void layout_sizes(struct tl_install *install)
     layout_blocks(install);
     header->size = tl_page_up(sizeof *header + tl_agent_image_size);
     header->control_size = TL_CONTROL_SIZE;
+    header->hijack_size = install->hijack ? tl_hijack_size() : 0;
     header->data_size = tl_page_up(TL_BLOCK_FIRST_OFF + UINT64_C(1) * install->blocks.process_count *
                                                             TL_BLOCK_COUNT * install->blocks.stride);
 }
@@ -70,8 +73,8 @@ static int layout_place(struct tl_install *install, struct tl_diag *diag)
 {
     struct tl_code_header *header = &install->header;
     struct tl_target *target = install->target;
-    uint64_t total =
-        header->size + header->control_size + header->data_size + UINT64_C(2) * TL_PAGE_SIZE;
+    uint64_t total = header->size + header->control_size + header->data_size + header->hijack_size +
+                     UINT64_C(3) * TL_PAGE_SIZE;
     struct tl_range *used;
     size_t count, map_count;
     int error = tl_region_used(target, &used, &count, &map_count, diag);
@@ -85,6 +88,8 @@ static int layout_place(struct tl_install *install, struct tl_diag *diag)
     install->code_addr = base;
     header->control_addr = base + header->size + TL_PAGE_SIZE;
     header->data_addr = header->control_addr + header->control_size + TL_PAGE_SIZE;
+    if (install->hijack)
+        header->hijack_addr = header->data_addr + header->data_size + TL_PAGE_SIZE;
     header->agent_addr = base + sizeof *header;
     header->agent_size = tl_agent_image_size;
     return 0;
@@ -105,6 +110,14 @@ static int control_map(struct tl_install *install, struct tl_diag *diag)
     if (error)
         (void)tl_region_unmap(target, header->control_addr, header->control_size, NULL);
     return error;
+}
+
+// What a replaced return records.
+static enum tl_record_kind hijack_record(const struct tl_install *install)
+{
+    return install->blocks.pair_slots   ? TL_RECORD_EXIT
+           : install->blocks.ring_slots ? TL_RECORD_RETURN
+                                        : TL_RECORD_HIT;
 }
 
 static int code_map(struct tl_install *install, struct tl_diag *diag)
@@ -128,6 +141,9 @@ static int code_map(struct tl_install *install, struct tl_diag *diag)
     head.tid_off = install->facts.tid_off;
     head.clock = install->facts.clock;
     head.thread_pointer = install->thread_pointer;
+    head.hijack_addr = header->hijack_addr;
+    head.hijack_lost = UINT64_C(8) * install->hijack_lost;
+    head.hijack_record = head.record_off[hijack_record(install) - 1];
     install->head = head;
     int error = tl_memfd_create(target, header->control_addr + TL_SCRATCH_OFF, TL_CODE_NAME, true,
                                 header->size, &memfd, diag);
@@ -214,6 +230,8 @@ static void regions_unmap(struct tl_install *install)
     (void)tl_region_unmap(install->target, header->data_addr, header->data_size, NULL);
     (void)tl_region_unmap(install->target, install->code_addr, header->size, NULL);
     (void)tl_region_unmap(install->target, header->control_addr, header->control_size, NULL);
+    if (header->hijack_addr)
+        (void)tl_region_unmap(install->target, header->hijack_addr, header->hijack_size, NULL);
     install->prepared = false;
 }
 
@@ -225,6 +243,8 @@ static int regions_map(struct tl_install *install, struct tl_diag *diag)
     error = code_map(install, diag);
     if (!error)
         error = data_map(install, diag);
+    if (!error)
+        error = tl_hijack_map(install, diag);
     if (!error)
         error = control_fill(install, diag);
     install->prepared = true;
@@ -329,6 +349,8 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
         .process_count = options->process_count ? options->process_count : 1,
     };
     install->follow = options->follow;
+    install->hijack = options->hijack;
+    install->hijack_lost = options->hijack_lost;
     install->beside = options->beside;
     install->header = (struct tl_code_header){.magic = TL_CODE_MAGIC,
                                               .version = TL_LAYOUT_VERSION,

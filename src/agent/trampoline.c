@@ -1,0 +1,281 @@
+// Replaced return addresses: what the straight path of trampoline_entry.S leaves over, and the unwinder.
+//
+// Freestanding, no library, general registers only, no system call. Writes the hijack memory, the word at S,
+// loss counters, and one word of libgcc's unwinding context; never searches a stack.
+// Invariants:
+//   1. While a return address is replaced, its slot is the first of its key, and nobody takes it but its return.
+//   2. A return address is replaced only where it is proved to be one: it lies in text that the controller listed,
+//      behind a call instruction (or is the C library's return from a signal handler).
+//   3. An entry whose return will not be recorded is counted as lost.
+#include "agent/inside.h"
+#include "arch/x86_64/trampoline_layout.h"
+
+#define SAME(a, b) _Static_assert((a) == (b), #a " is not " #b)
+SAME(HIJACK_LIVE, TL_CONTROL_LIVE);
+SAME(HIJACK_PROVEN, offsetof(struct tl_hijack_head, proven));
+SAME(HIJACK_PROVEN_MASK, TL_HIJACK_PROVEN - 1);
+SAME(HIJACK_SLOT, offsetof(struct tl_hijack_head, slot));
+SAME(HIJACK_SLOT_MASK, TL_HIJACK_SLOTS - 1);
+SAME(1 << HIJACK_SLOT_SHIFT, sizeof(struct tl_hijack_slot));
+SAME(HIJACK_WRAP_SHIFT, TL_HIJACK_WRAP_SHIFT);
+SAME(3, TL_HIJACK_WRAP_STEP);
+SAME(offsetof(struct tl_hijack_slot, key), 0);
+SAME(HIJACK_ORIGINAL, offsetof(struct tl_hijack_slot, original));
+SAME(HIJACK_COUNTER, offsetof(struct tl_hijack_slot, counter_off));
+SAME(HIJACK_RETURNED, offsetof(struct tl_hijack_slot, returned));
+
+#define CALL_SIZE_MAX 7   // Intel SDM volume 2, "CALL": ff /2 with a SIB byte and a 32-bit displacement
+#define RANGE_STEPS_MAX 16 // halvings of TL_HIJACK_RANGES_MAX
+
+// In the image's head; the controller wrote it before any site led here.
+extern const uint64_t tl_agent_hijack_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_hijack_lost __attribute__((visibility("hidden")));
+extern const uint8_t tl_agent_trampoline[] __attribute__((visibility("hidden")));
+
+uint64_t tl_agent_hijack(uint64_t counter_off, uint64_t sp);
+uint64_t tl_agent_hijack_return(uint64_t sp);
+uint64_t tl_agent_unwind(uint64_t pc, uint64_t *bases);
+
+static struct tl_hijack_head *hijack_head(void)
+{
+    return (struct tl_hijack_head *)(uintptr_t)tl_agent_hijack_addr;
+}
+
+static uint64_t *word_at(uint64_t addr)
+{
+    return (uint64_t *)(uintptr_t)addr;
+}
+
+static struct tl_hijack_slot *slot_step(struct tl_hijack_head *head, uint64_t key, uint64_t step)
+{
+    uint64_t home = (key >> 3) + (key >> TL_HIJACK_WRAP_SHIFT) * TL_HIJACK_WRAP_STEP;
+    return &head->slot[(home + step) % TL_HIJACK_SLOTS];
+}
+
+// Relaxed, as are all keys: a key is only compared with that of the thread's own frame, which it has
+// stored itself, or which came to it with the stack that another thread handed over.
+static uint64_t key_load(const struct tl_hijack_slot *slot)
+{
+    return __atomic_load_n(&slot->key, __ATOMIC_RELAXED);
+}
+
+static struct tl_hijack_slot *slot_find(struct tl_hijack_head *head, uint64_t key)
+{
+    for (uint64_t step = 0; step < TL_HIJACK_STEPS; step++) {
+        struct tl_hijack_slot *slot = slot_step(head, key, step);
+        if (key_load(slot) == key)
+            return slot;
+    }
+    return NULL;
+}
+
+// The first that is free or has the key already. NULL: none within reach.
+static struct tl_hijack_slot *slot_claim(struct tl_hijack_head *head, uint64_t key)
+{
+    for (uint64_t step = 0; step < TL_HIJACK_STEPS; step++) {
+        struct tl_hijack_slot *slot = slot_step(head, key, step);
+        uint64_t owner = key_load(slot);
+        if (owner == 0 && __atomic_compare_exchange_n(&slot->key, &owner, key, false,
+                                                      __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return slot;
+        if (owner == key)
+            return slot;
+    }
+    return NULL;
+}
+
+// ---- is it a return address? ----------------------------------------------------------------------
+
+// The listed range that addr lies in, not at its start. NULL: none.
+static const struct tl_range *range_find(const struct tl_hijack_head *head, uint64_t addr)
+{
+    uint64_t low = 0, high = head->range_count;
+    if (high > TL_HIJACK_RANGES_MAX)
+        return NULL;
+    for (int i = 0; i < RANGE_STEPS_MAX && low < high; i++) {
+        uint64_t middle = low + (high - low) / 2;
+        const struct tl_range *range = &head->range[middle];
+        if (addr <= range->start)
+            high = middle;
+        else if (addr >= range->end)
+            low = middle + 1;
+        else
+            return range;
+    }
+    return NULL;
+}
+
+// Whether the bytes before `at` end in a call; room: how many may be read. A call that is probed itself may
+// have been made a jump to its detour, which pushes the original return address.
+static bool call_before(const uint8_t *at, uint64_t room)
+{
+    if (room >= 5 && at[-5] == 0xe8)
+        return true;
+    for (uint64_t size = 2; size <= CALL_SIZE_MAX && size <= room; size++) {
+        const uint8_t *call = at - size;
+        uint8_t mod = call[1] >> 6, rm = call[1] & 7;
+        if (call[0] == 0xe9)
+            return true;
+        if (call[0] != 0xff || (call[1] >> 3 & 7) != 2)
+            continue;
+        uint64_t length = 2;
+        bool sib = mod != 3 && rm == 4;
+        length += sib;
+        if (mod == 1)
+            length += 1;
+        else if (mod == 2 || (mod == 0 && rm == 5))
+            length += 4;
+        else if (mod == 0 && sib && size > 2 && (call[2] & 7) == 5)
+            length += 4;
+        if (length == size)
+            return true;
+    }
+    return false;
+}
+
+// mov $15, %rax; syscall (rt_sigreturn): where the C libraries' signal handlers return to. In two
+// encodings.
+static bool returns_from_signal(const uint8_t *at, uint64_t room)
+{
+    static const uint8_t wide[] = {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05};
+    static const uint8_t narrow[] = {0xb8, 15, 0, 0, 0, 0x0f, 0x05};
+    bool is_wide = room >= sizeof wide, is_narrow = room >= sizeof narrow;
+    for (uint64_t i = 0; is_wide && i < sizeof wide; i++)
+        is_wide = at[i] == wide[i];
+    for (uint64_t i = 0; is_narrow && i < sizeof narrow; i++)
+        is_narrow = at[i] == narrow[i];
+    return is_wide || is_narrow;
+}
+
+static bool address_proved(struct tl_hijack_head *head, uint64_t addr)
+{
+    uint64_t *proven = &head->proven[addr % TL_HIJACK_PROVEN];
+    if (__atomic_load_n(proven, __ATOMIC_RELAXED) == addr)
+        return true;
+    const struct tl_range *range = range_find(head, addr);
+    if (!range)
+        return false;
+    const uint8_t *at = (const uint8_t *)(uintptr_t)addr;
+    if (!call_before(at, addr - range->start) && !returns_from_signal(at, range->end - addr))
+        return false;
+    __atomic_store_n(proven, addr, __ATOMIC_RELAXED);
+    return true;
+}
+
+// ---- entry ----------------------------------------------------------------------------------------
+
+static void loss_count(uint64_t block, uint64_t counter_off)
+{
+    uint64_t addr = (block & ~(uint64_t)TL_BLOCK_SHARED) + counter_off + tl_agent_hijack_lost;
+    if (tl_agent_hijack_lost == 0)
+        return;
+    if (block & TL_BLOCK_SHARED)
+        __atomic_fetch_add(word_at(addr), 1, __ATOMIC_RELAXED); // only summed
+    else // one instruction: a signal can't come between load and store
+        __asm__ volatile("incq (%0)" : : "r"(addr) : "memory", "cc");
+}
+
+// Whether [sp] may be read: a stack pointer at a page's start may be a stack's very end, with nothing on it.
+static bool top_readable(uint64_t sp)
+{
+    return sp % sizeof(uint64_t) == 0 && sp % TL_PAGE_SIZE != 0;
+}
+
+// Replaces the return address at sp. Returns 0, or the counter of the function that was entered before with
+// the same return address and has ended in a jump to this one: its return is to be recorded now.
+__attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack(uint64_t counter_off,
+                                                                          uint64_t sp)
+{
+    struct tl_hijack_head *head = hijack_head();
+    uint64_t block = tl_agent_block();
+    if (block == 0) // a forked child that nobody follows
+        return 0;
+    if (!top_readable(sp)) {
+        loss_count(block, counter_off);
+        return 0;
+    }
+    uint64_t original = *word_at(sp), trampoline = (uint64_t)(uintptr_t)tl_agent_trampoline;
+    struct tl_hijack_slot *slot = NULL;
+    if (original == trampoline) {
+        slot = slot_find(head, sp);
+        if (!slot) { // a copy of some word that is no return address
+            loss_count(block, counter_off);
+            return 0;
+        }
+        uint64_t ended = slot->counter_off;
+        slot->counter_off = counter_off;
+        return ended;
+    }
+    if (address_proved(head, original))
+        slot = slot_claim(head, sp);
+    if (!slot) {
+        loss_count(block, counter_off);
+        return 0;
+    }
+    slot->original = original;
+    slot->counter_off = counter_off;
+    slot->returned = 0;
+    // Last, and not before: a signal's handler may return through here at once.
+    __atomic_store_n(word_at(sp), trampoline, __ATOMIC_RELEASE);
+    return 0;
+}
+
+// ---- return ---------------------------------------------------------------------------------------
+
+// The home slot is not it. Puts the original at sp and frees the slot. Returns the counter of what ended. 0: there
+// is nothing to record, the same return has come a second time (a function that returns twice).
+__attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack_return(uint64_t sp)
+{
+    struct tl_hijack_head *head = hijack_head();
+    struct tl_hijack_slot *slot = slot_find(head, sp);
+    if (slot) {
+        uint64_t counter_off = slot->counter_off;
+        *word_at(sp) = slot->original;
+        slot->returned = sp;
+        __atomic_store_n(&slot->key, 0, __ATOMIC_RELEASE); // with the acquire of slot_claim
+        return counter_off;
+    }
+    for (uint64_t step = 0; step < TL_HIJACK_STEPS; step++) {
+        slot = slot_step(head, sp, step);
+        uint64_t original = slot->original;
+        if (slot->returned == sp) {
+            *word_at(sp) = original;
+            return 0;
+        }
+    }
+    __builtin_trap(); // there is nowhere to go
+}
+
+// ---- unwinders ------------------------------------------------------------------------------------
+
+// libgcc's unwinder looks up each frame by
+//     _Unwind_Find_FDE(context->ra + signal_frame - 1, &context->bases)
+// and reads context->ra again afterwards. Of its context, gcc 3.0 to 14, these lie before bases:
+//     void *cfa, *ra, *lsda
+// A frame that returns to a trampoline has its return address at cfa - 8. So the true one is put into the
+// context, and looked up; the stack is left alone, and what is caught below goes on recording.
+#define CONTEXT_RA (-2)
+#define CONTEXT_CFA (-3)
+
+// Returns the address to look up.
+__attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_unwind(uint64_t pc,
+                                                                          uint64_t *bases)
+{
+    struct tl_hijack_head *head = hijack_head();
+    for (int i = 0; head && i < (int)TL_HIJACK_REGIONS_MAX; i++) {
+        uint64_t trampoline = head->trampoline;
+        if (pc == trampoline || pc == trampoline - 1) {
+            // Another caller than the unwinder passes no context: its words won't fit.
+            const struct tl_hijack_slot *slot =
+                bases[CONTEXT_RA] == trampoline ? slot_find(head, bases[CONTEXT_CFA] - 8) : NULL;
+            if (!slot)
+                return pc;
+            bases[CONTEXT_RA] = slot->original;
+            return pc - trampoline + slot->original;
+        }
+        head = (struct tl_hijack_head *)(uintptr_t)head->next;
+        if (head == hijack_head())
+            break;
+    }
+    return pc;
+}

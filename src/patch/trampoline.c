@@ -1,0 +1,161 @@
+// The memory of replaced return addresses: made with the install, told what text there is, and emptied on
+// the way out.
+//
+// Does not replace a return address (the agent does) and never frees a slot: a thread may be on its way
+// through the trampoline. Invariant: what is put back is what the agent took, at a word that still holds the
+// trampoline's address, and lies in executable memory; the target's own words are believed no further.
+#include "patch/install.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#define SLOTS_AT_ONCE 4096u
+
+uint64_t tl_hijack_size(void)
+{
+    return tl_page_up(sizeof(struct tl_hijack_head));
+}
+
+// While the target runs, or stands: plain memory that may be written.
+static int words_write(struct tl_install *install, tl_addr addr, const void *buf, size_t size,
+                       struct tl_diag *diag)
+{
+    pid_t pid = tl_target_pid(install->target);
+    struct iovec here = {(void *)(uintptr_t)buf, size}, there = {(void *)(uintptr_t)addr, size};
+    if (process_vm_writev(pid, &here, 1, &there, 1, 0) == (ssize_t)size)
+        return 0;
+    return tl_diag_set(diag, TL_E_SYSTEM, "pid %d: memory of ours can't be written", (int)pid);
+}
+
+// ---- text ---------------------------------------------------------------------------------------
+
+static bool map_is_text(const struct tl_map *map)
+{
+    return (map->prot & TL_PROT_EXEC) && map->inode &&
+           strncmp(map->path, TL_CODE_PATH, strlen(TL_CODE_PATH)) != 0;
+}
+
+// Neighbours are joined. Returns how many; what finds no room is no text: its calls are counted as lost.
+static size_t ranges_collect(const struct tl_maps *maps, struct tl_range *range)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < maps->count; i++) {
+        const struct tl_map *map = &maps->map[i];
+        if (!map_is_text(map))
+            continue;
+        if (count && range[count - 1].end == map->start)
+            range[count - 1].end = map->end;
+        else if (count < TL_HIJACK_RANGES_MAX)
+            range[count++] = (struct tl_range){map->start, map->end};
+    }
+    return count;
+}
+
+int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag)
+{
+    tl_addr head = install->header.hijack_addr;
+    const uint64_t none = 0;
+    struct tl_maps maps;
+    if (!head)
+        return 0;
+    int error = tl_maps_read(tl_target_pid(install->target), &maps, diag);
+    if (error)
+        return error;
+    struct tl_range *range = calloc(TL_HIJACK_RANGES_MAX, sizeof *range);
+    uint64_t count = range ? ranges_collect(&maps, range) : 0;
+    tl_maps_deinit(&maps);
+    // Empty in between, so that hardly any thread sees half of it; one that does finds a range of text
+    // that was there, or is there now.
+    const tl_addr count_addr = head + offsetof(struct tl_hijack_head, range_count);
+    error = words_write(install, count_addr, &none, sizeof none, diag);
+    if (!error && count)
+        error = words_write(install, head + offsetof(struct tl_hijack_head, range), range,
+                            count * sizeof *range, diag);
+    if (!error)
+        error = words_write(install, count_addr, &count, sizeof count, diag);
+    free(range);
+    return error;
+}
+
+// ---- made ---------------------------------------------------------------------------------------
+
+int tl_hijack_map(struct tl_install *install, struct tl_diag *diag)
+{
+    const struct tl_code_header *header = &install->header;
+    if (!header->hijack_addr)
+        return 0;
+    int error = tl_region_map(install->target, header->hijack_addr, header->hijack_size,
+                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                              -1, 0, diag);
+    if (error)
+        return error;
+    // A ring of one.
+    const uint64_t words[2] = {header->hijack_addr,
+                               header->agent_addr + install->head.trampoline_off};
+    _Static_assert(offsetof(struct tl_hijack_head, next) == 0 &&
+                       offsetof(struct tl_hijack_head, trampoline) == 8, "the words' places");
+    error = words_write(install, header->hijack_addr, words, sizeof words, diag);
+    return error ? error : tl_install_hijack_ranges(install, diag);
+}
+
+int tl_install_hijack_join(struct tl_install *first, struct tl_install *second,
+                           struct tl_diag *diag)
+{
+    tl_addr one = first->header.hijack_addr, two = second->header.hijack_addr;
+    uint64_t next;
+    if (!one || !two)
+        return 0;
+    int error = tl_target_read(first->target, one, &next, sizeof next, diag);
+    if (!error) // at every moment each ring is whole
+        error = words_write(second, two, &next, sizeof next, diag);
+    if (!error)
+        error = words_write(first, one, &two, sizeof two, diag);
+    return error;
+}
+
+// ---- emptied ------------------------------------------------------------------------------------
+
+bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *header)
+{
+    const struct tl_map *map = header->hijack_addr ? tl_maps_at(maps, header->hijack_addr) : NULL;
+    return map && !map->inode && !map->path[0] && map->start == header->hijack_addr &&
+           header->hijack_size == tl_hijack_size() &&
+           map->end - map->start == header->hijack_size &&
+           map->prot == (TL_PROT_READ | TL_PROT_WRITE);
+}
+
+static bool slot_put_back(struct tl_target *target, const struct tl_maps *maps,
+                          const struct tl_hijack_slot *slot, tl_addr trampoline)
+{
+    uint64_t word;
+    const struct tl_map *map = tl_maps_at(maps, slot->original);
+    return map && (map->prot & TL_PROT_EXEC) &&
+           tl_target_read(target, slot->key, &word, sizeof word, NULL) == 0 && word == trampoline &&
+           tl_target_write(target, slot->key, &slot->original, sizeof slot->original, NULL, NULL) == 0;
+}
+
+size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header)
+{
+    struct tl_maps maps;
+    uint64_t trampoline;
+    size_t count = 0;
+    if (!header->hijack_addr || tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
+        return 0;
+    struct tl_hijack_slot *slot = calloc(SLOTS_AT_ONCE, sizeof *slot);
+    bool ours = slot && tl_hijack_is(&maps, header) &&
+                tl_target_read(target, header->hijack_addr + offsetof(struct tl_hijack_head, trampoline),
+                               &trampoline, sizeof trampoline, NULL) == 0 &&
+                trampoline - header->agent_addr < header->agent_size;
+    for (size_t i = 0; ours && i < TL_HIJACK_SLOTS; i += SLOTS_AT_ONCE) {
+        tl_addr from = header->hijack_addr + offsetof(struct tl_hijack_head, slot) + i * sizeof *slot;
+        if (tl_target_read(target, from, slot, SLOTS_AT_ONCE * sizeof *slot, NULL) != 0)
+            break;
+        for (size_t k = 0; k < SLOTS_AT_ONCE; k++)
+            count += slot[k].key && slot_put_back(target, &maps, &slot[k], trampoline);
+    }
+    free(slot);
+    tl_maps_deinit(&maps);
+    return count;
+}
