@@ -5,7 +5,7 @@
 //   text.c     bytes of the target's text: compare, write, put back, give pages back
 //   detach.c   verify, detach            leftover.c what earlier controllers left
 //   faults.c   the target's fault handlers  trampoline.c replaced return addresses
-//   family.c   copies in forked children
+//   family.c   copies in forked children  rearm.c    a library that came back
 #ifndef TL_PATCH_INSTALL_H
 #define TL_PATCH_INSTALL_H
 
