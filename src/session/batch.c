@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define COMMIT_TRIES_MAX 3 // plans for one attach, when the target's threads change what is sound
-#define PLAN_TRIES_MAX 4   // ... when exits can't be patched and another way is taken
+#define PLAN_TRIES_MAX (TL_EXIT_EARLY_MAX + 4) // ... when exits can't be patched and another way is taken
 #define RING_EVENTS_DEFAULT 4096u
 #define RING_EVENTS_MAX (1u << 22)
 #define PROCESS_ROOM (UINT64_C(2) << 30) // address space for blocks of followed children
@@ -71,6 +71,8 @@ void tl_batch_destroy(struct tl_batch *batch)
     tl_sites_deinit(&batch->sites);
     tl_modules_destroy(batch->modules);
     tl_maps_deinit(&batch->maps);
+    for (size_t i = 0; i < batch->state_count; i++)
+        free(batch->state[i].exit_level);
     free(batch->state);
     free(batch->points);
     free(batch->requests);

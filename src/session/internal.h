@@ -42,6 +42,7 @@ struct tl_session_site {
     uint8_t return_way; // enum tl_site_return
     uint8_t exit_refusal; // enum tl_refusal: why not all exits are patched, NONE
     uint32_t exit_count;
+    uint8_t *exit_level; // how many places of each exit were tried in vain; NULL: none; owned
     uint8_t window_size;
     bool interior;
     bool closed;       // was placed, then given up (refusal says why)
@@ -55,6 +56,8 @@ struct tl_point {
     tl_addr vaddr;
     uint8_t kind;     // enum tl_record_kind; HIT: plain count
     bool on_taken;    // an exit by a conditional branch
+    uint32_t exit;    // index among the function's exits
+    int32_t sp_off;   // see struct tl_record
 };
 
 // Probes of handlers that came after the attach, in an install of their own.
@@ -152,8 +155,8 @@ size_t tl_batch_placed(const struct tl_batch *batch);
 // Points for sites [first, first + count) that are not refused, as their return_way says (chosen here at the
 // first call: exits where all are known, else trampoline, kernel or refused). Replaces the last call's.
 int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct tl_diag *diag);
-// After planning: sites whose exits could not all be planned get another way. Returns how many changed
-// (then: points, requests and plans again).
+// After planning: exits that got no place are tried earlier, and sites where that is in vain get another
+// way. Returns how many changed (then: points, requests and plans again). Ends after a few rounds.
 size_t tl_batch_points_fallback(struct tl_batch *batch, size_t first, size_t count);
 
 // ---- plan_input.c

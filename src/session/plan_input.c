@@ -61,7 +61,8 @@ static bool point_is_entry(uint8_t kind, enum tl_probe_kind site)
 }
 
 // One more thing that the request's detour does. false: no room.
-static bool record_add(struct tl_plan_request *request, uint8_t kind, uint32_t counter_off)
+static bool record_add(struct tl_plan_request *request, uint8_t kind, uint32_t counter_off,
+                       int32_t sp_off)
 {
     if (kind == TL_RECORD_HIT && !(request->action & TL_ACTION_COUNT)) {
         request->action |= TL_ACTION_COUNT;
@@ -71,7 +72,8 @@ static bool record_add(struct tl_plan_request *request, uint8_t kind, uint32_t c
     for (size_t i = 0; i < TL_SITE_RECORDS_MAX; i++) {
         if (request->record[i].kind != TL_RECORD_NONE)
             continue;
-        request->record[i] = (struct tl_record){.kind = kind, .counter_off = counter_off};
+        request->record[i] = (struct tl_record){
+            .kind = kind, .counter_off = counter_off, .sp_off = sp_off};
         request->action |= TL_ACTION_RECORD;
         return true;
     }
@@ -120,7 +122,7 @@ static int request_fill(struct tl_batch *batch, const struct order *order, size_
         entry |= is_entry && site->entry;
         exit |= !is_entry;
         if (point->on_taken != request->on_taken ||
-            !record_add(request, point->kind, counter_off))
+            !record_add(request, point->kind, counter_off, point->sp_off))
             request->facts.refusal = TL_REFUSE_WINDOW_PROBE;
         point->request = index;
     }
@@ -166,7 +168,7 @@ int tl_batch_request_own(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
         if (batch->requests[i].module != module || batch->requests[i].facts.vaddr != vaddr)
             continue;
         *request = i;
-        return record_add(&batch->requests[i], record->kind, record->counter_off)
+        return record_add(&batch->requests[i], record->kind, record->counter_off, record->sp_off)
                    ? 0
                    : tl_diag_set(diag, TL_E_LIMIT, "too many probes at one instruction");
     }
@@ -174,7 +176,7 @@ int tl_batch_request_own(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
     if (error)
         return error;
     *request = batch->request_count - 1;
-    (void)record_add(&batch->requests[*request], record->kind, record->counter_off);
+    (void)record_add(&batch->requests[*request], record->kind, record->counter_off, record->sp_off);
     return 0;
 }
 

@@ -108,19 +108,42 @@ static enum tl_record_kind exit_kind(const struct tl_batch *batch)
     }
 }
 
-static int exits_add(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+static bool point_is_exit(uint8_t kind, enum tl_probe_kind site)
+{
+    return kind == TL_RECORD_RETURN || kind == TL_RECORD_EXIT ||
+           (kind == TL_RECORD_HIT && site == TL_PROBE_RETURN);
+}
+
+// The exits of a function whose exits are known.
+static size_t exits_find(struct tl_batch *batch, size_t index, struct tl_exit *exits)
 {
     const struct tl_site *site = &batch->sites.site[index];
     struct tl_module *module = tl_modules_get(batch->modules, site->module);
     enum tl_refusal refusal;
     size_t count = 0;
-    int error = tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr,
-                                  exits, TL_EXITS_MAX, &count, &refusal, NULL);
+    if (tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr, exits,
+                          TL_EXITS_MAX, &count, &refusal, NULL) ||
+        refusal != TL_REFUSE_NONE)
+        return 0;
+    return count;
+}
+
+static int exits_add(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+{
+    size_t count = exits_find(batch, index, exits);
+    int error = 0;
+    const uint8_t *level = batch->state[index].exit_level;
     for (size_t i = 0; !error && i < count; i++) {
-        const struct tl_point point = {.site = (uint32_t)index,
-                                       .vaddr = exits[i].vaddr,
-                                       .kind = (uint8_t)exit_kind(batch),
-                                       .on_taken = exits[i].kind == TL_EXIT_COND_TAIL};
+        struct tl_point point = {.site = (uint32_t)index,
+                                 .vaddr = exits[i].vaddr,
+                                 .exit = (uint32_t)i,
+                                 .kind = (uint8_t)exit_kind(batch),
+                                 .on_taken = exits[i].kind == TL_EXIT_COND_TAIL};
+        if (level && level[i] && level[i] <= exits[i].early_count) {
+            point.vaddr = exits[i].early[level[i] - 1].vaddr;
+            point.sp_off = exits[i].early[level[i] - 1].sp_off;
+            point.on_taken = false;
+        }
         error = point_add(batch, &point);
     }
     return error;
@@ -168,12 +191,38 @@ int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct t
     return error ? tl_diag_set(diag, error, "out of memory for %zu sites", count) : 0;
 }
 
+// Each exit without a place gets its next one. false: one has no more.
+static bool exits_earlier(struct tl_batch *batch, size_t index, const struct tl_exit *exits,
+                          size_t count)
+{
+    struct tl_session_site *state = &batch->state[index];
+    for (uint32_t i = 0; i < state->point_count; i++) {
+        const struct tl_point *point = &batch->points[state->point_first + i];
+        if (point_is_exit(point->kind, batch->sites.site[index].kind) &&
+            tl_plan_get(batch->plans, point->request)->rung != TL_RUNG_JUMP) {
+            if (!state->exit_level)
+                state->exit_level = calloc(count, sizeof *state->exit_level);
+            if (!state->exit_level || point->exit >= count ||
+                ++state->exit_level[point->exit] > exits[point->exit].early_count)
+                return false;
+        }
+    }
+    return true;
+}
+
+// Without its entry a site is refused whatever its exits are.
+static bool entry_planned(const struct tl_batch *batch, size_t index)
+{
+    const struct tl_session_site *state = &batch->state[index];
+    const struct tl_point *point = &batch->points[state->point_first];
+    return point_is_exit(point->kind, batch->sites.site[index].kind) ||
+           tl_plan_get(batch->plans, point->request)->rung == TL_RUNG_JUMP;
+}
+
 static bool exits_planned(const struct tl_batch *batch, const struct tl_session_site *state)
 {
     for (uint32_t i = 0; i < state->point_count; i++) {
         const struct tl_point *point = &batch->points[state->point_first + i];
-        if (point->kind == TL_RECORD_ENTER) // without its entry the trampoline would not help
-            continue;
         if (tl_plan_get(batch->plans, point->request)->rung != TL_RUNG_JUMP)
             return false;
     }
@@ -182,14 +231,19 @@ static bool exits_planned(const struct tl_batch *batch, const struct tl_session_
 
 size_t tl_batch_points_fallback(struct tl_batch *batch, size_t first, size_t count)
 {
+    struct tl_exit *exits = calloc(TL_EXITS_MAX, sizeof *exits);
     size_t changed = 0;
-    for (size_t i = first; i < first + count; i++) {
+    for (size_t i = first; exits && i < first + count; i++) {
         struct tl_session_site *state = &batch->state[i];
         if (!(state->flags & TL_SESSION_PLANNED) || state->return_way != TL_SITE_EXITS ||
-            state->refusal != TL_REFUSE_NONE || exits_planned(batch, state))
+            state->refusal != TL_REFUSE_NONE || exits_planned(batch, state) ||
+            !entry_planned(batch, i))
             continue;
-        way_below_exits(batch, i, TL_REFUSE_EXIT_UNPATCHED);
+        size_t exit_count = exits_find(batch, i, exits);
+        if (!exits_earlier(batch, i, exits, exit_count))
+            way_below_exits(batch, i, TL_REFUSE_EXIT_UNPATCHED);
         changed++;
     }
+    free(exits);
     return changed;
 }
