@@ -47,13 +47,16 @@ static void add_pointer(struct builder *b, tl_addr addr)
     b->pointer[b->pointer_count++] = addr;
 }
 
-static void add_extent(struct builder *b, tl_addr vaddr, uint64_t size, bool symbol)
+static void add_extent(struct builder *b, tl_addr vaddr, uint64_t size, const char *name)
 {
     if (!in_text(b, vaddr) || size == 0)
         return;
     b->extent = grow(b->extent, b->extent_count, &b->extent_capacity, sizeof(*b->extent));
     b->extent[b->extent_count++] =
-        (struct tl_extent){.vaddr = vaddr, .size = size, .symbol = symbol};
+        (struct tl_extent){.vaddr = vaddr,
+                           .size = size,
+                           .symbol = name != NULL,
+                           .part = name != NULL && strstr(name, ".cold") != NULL};
 }
 
 static void read_segments(struct builder *b)
@@ -86,7 +89,7 @@ static void read_symbols(struct builder *b, const Elf64_Shdr *section)
             symbol[i].st_shndx == SHN_UNDEF)
             continue;
         if (!label)
-            add_extent(b, symbol[i].st_value, symbol[i].st_size, true);
+            add_extent(b, symbol[i].st_value, symbol[i].st_size, names + symbol[i].st_name);
         b->out->names = grow(b->out->names, b->out->name_count, &capacity, sizeof(*b->out->names));
         b->out->names[b->out->name_count++] =
             (struct elf_name){symbol[i].st_value, symbol[i].st_size, names + symbol[i].st_name};
@@ -117,7 +120,7 @@ static void read_unwind(struct builder *b, const Elf64_Shdr *section)
         memcpy(&size, bytes + off + 12, 4);
         if (cie != 0)
             add_extent(b, section->sh_addr + off + 8 + (uint64_t)(int64_t)start, (uint32_t)size,
-                       false);
+                       NULL);
         off += 4 + length;
     }
 }

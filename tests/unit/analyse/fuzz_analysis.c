@@ -4,7 +4,6 @@
 
 #include "analyse/analyse.h"
 
-
 #define TEXT_ADDR 0x401000
 #define HEAD_SIZE 16
 #define TEXT_SIZE_MAX 4096
@@ -32,6 +31,23 @@ static void check_site(const struct tl_site_facts *site, tl_addr end)
     }
 }
 
+#define EXITS_MAX 8
+
+static void check_exits(struct tl_analysis *analysis, tl_addr function, tl_addr end)
+{
+    struct tl_exit exits[EXITS_MAX];
+    enum tl_refusal refusal;
+    size_t count;
+    require(tl_analysis_exits(analysis, function, exits, EXITS_MAX, &count, &refusal, NULL) == 0,
+            "every function answers");
+    require(count <= EXITS_MAX && (count > 0) == (refusal == TL_REFUSE_NONE), "exits or a refusal");
+    for (size_t i = 0; i < count; i++) {
+        require(exits[i].vaddr >= TEXT_ADDR && exits[i].vaddr < end, "exits are in the text");
+        require(i == 0 || exits[i].vaddr > exits[i - 1].vaddr, "exits are in order");
+        require(exits[i].early_count <= TL_EXIT_EARLY_MAX, "early places fit");
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < HEAD_SIZE + 32)
@@ -47,8 +63,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t count = 0;
     for (; count < 6; count++) {
         at += data[count] + (count > 0 ? 1u : 0u);
-        extents[count] = (struct tl_extent){
-            .vaddr = at, .size = data[count + 4] + 1u, .symbol = (data[15] & 4) != 0};
+        extents[count] = (struct tl_extent){.vaddr = at,
+                                            .size = data[count + 4] + 1u,
+                                            .symbol = (data[15] & 4) != 0,
+                                            .part = (data[15] >> 4 & 1) != 0 && count % 2 != 0};
     }
     for (size_t i = 0; i < 4; i++)
         pointers[i] = TEXT_ADDR + data[10 + i] * 3u;
@@ -78,6 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (tl_analysis_boundaries(analysis, TEXT_ADDR + i, &below, &above))
             require(below <= TEXT_ADDR + i && above > TEXT_ADDR + i, "boundaries surround");
     }
+    for (size_t i = 0; i < facts.function_count; i++)
+        check_exits(analysis, extents[i].vaddr, TEXT_ADDR + text_size);
     tl_analysis_destroy(analysis);
     return 0;
 }
