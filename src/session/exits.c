@@ -1,5 +1,5 @@
-// Finds the instructions by which a fault handler returns: its own, and those of what it jumps to
-// (a part the compiler moved away, a function called in its place).
+// Finds the instructions by which a fault handler returns: its own, and those of the functions that
+// it jumps to in its place.
 //
 // Invariant: when every exit is found, the handler can leave by no other instruction but one that
 // never comes back to the faulting instruction by itself. Where control goes through a register or
@@ -9,13 +9,12 @@
 #include <stdlib.h>
 
 #define EXIT_FUNCTIONS_MAX 8u
-#define EXIT_INSNS_MAX 4096u // of one function
 
 struct exit_walk {
     struct tl_module *module;
     tl_addr function[EXIT_FUNCTIONS_MAX];
     size_t function_count;
-    tl_addr *vaddrs; // EXIT_INSNS_MAX
+    struct tl_exit *found; // TL_EXITS_MAX
     tl_addr *exits;
     size_t exit_count, exit_max;
 };
@@ -32,37 +31,37 @@ static bool function_add(struct exit_walk *walk, tl_addr vaddr)
     return true;
 }
 
-static bool insn_walk(struct exit_walk *walk, const struct tl_insn *insn)
+static bool exit_take(struct exit_walk *walk, const struct tl_exit *exit)
 {
     struct tl_site_facts facts;
-    switch ((enum tl_flow)insn->flow) {
-    case TL_FLOW_RET:
+    struct tl_insn insn;
+    switch ((enum tl_exit_kind)exit->kind) {
+    case TL_EXIT_RET:
         if (walk->exit_count == walk->exit_max)
             return false;
-        walk->exits[walk->exit_count++] = insn->addr;
+        walk->exits[walk->exit_count++] = exit->vaddr;
         return true;
-    case TL_FLOW_JUMP:
-    case TL_FLOW_COND:
-        if (tl_analysis_site(walk->module->analysis, insn->target, &facts, NULL) ||
-            !facts.function.size)
-            return false;
-        return function_add(walk, facts.function.vaddr);
-    case TL_FLOW_IJUMP:
-        return false;
+    case TL_EXIT_TAIL:
+    case TL_EXIT_COND_TAIL:
+        return tl_session_insn(walk->module, exit->vaddr, &insn) &&
+               !tl_analysis_site(walk->module->analysis, insn.target, &facts, NULL) &&
+               facts.function.size && function_add(walk, facts.function.vaddr);
+    case TL_EXIT_ITAIL:
     default:
-        return true;
+        return false;
     }
 }
 
 static bool function_walk(struct exit_walk *walk, tl_addr function)
 {
-    size_t count = tl_analysis_insns(walk->module->analysis, function, walk->vaddrs,
-                                     EXIT_INSNS_MAX);
-    if (!count || count > EXIT_INSNS_MAX)
+    enum tl_refusal refusal;
+    size_t count;
+    if (tl_analysis_exits(walk->module->analysis, function, walk->found, TL_EXITS_MAX, &count,
+                          &refusal, NULL) ||
+        (refusal != TL_REFUSE_NONE && refusal != TL_REFUSE_NO_EXIT))
         return false;
     for (size_t i = 0; i < count; i++) {
-        struct tl_insn insn;
-        if (!tl_session_insn(walk->module, walk->vaddrs[i], &insn) || !insn_walk(walk, &insn))
+        if (!exit_take(walk, &walk->found[i]))
             return false;
     }
     return true;
@@ -73,11 +72,11 @@ bool tl_session_exits(struct tl_module *module, tl_addr function, tl_addr *exits
 {
     struct exit_walk walk = {.module = module, .exits = exits, .exit_max = max};
     bool found = function_add(&walk, function);
-    walk.vaddrs = calloc(EXIT_INSNS_MAX, sizeof *walk.vaddrs);
-    found &= walk.vaddrs != NULL;
+    walk.found = calloc(TL_EXITS_MAX, sizeof *walk.found);
+    found &= walk.found != NULL;
     for (size_t i = 0; found && i < walk.function_count; i++)
         found = function_walk(&walk, walk.function[i]);
-    free(walk.vaddrs);
+    free(walk.found);
     *count = walk.exit_count;
     return found;
 }
