@@ -10,6 +10,10 @@
 extern const uint64_t tl_agent_control_addr __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_code_addr __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_data_addr __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_stride __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_process_count __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_follow __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_thread_pointer __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_tid_off __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_clock __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_ticks_per_ms __attribute__((visibility("hidden")));
@@ -28,9 +32,7 @@ static inline bool tl_agent_process(uint32_t *process)
 // thread whose memory it borrows.
 static inline uint32_t tl_agent_tid(void)
 {
-    const volatile struct tl_control *control =
-        (const volatile struct tl_control *)(uintptr_t)tl_agent_control_addr;
-    uint64_t way = control->thread_pointer, pointer = 0;
+    uint64_t way = tl_agent_thread_pointer, pointer = 0; // not the control page's: a child's may be empty
     if (tl_agent_tid_off == 0)
         return 0;
     if (way == TL_TP_FS_WORD)
@@ -39,5 +41,12 @@ static inline uint32_t tl_agent_tid(void)
         __asm__ volatile("rdfsbase %0" : "=r"(pointer));
     return pointer ? *(const volatile uint32_t *)(uintptr_t)(pointer + tl_agent_tid_off) : 0;
 }
+
+// The block that the calling thread counts in; claims one, and in a followed child a process slot, where it
+// has none. TL_BLOCK_SHARED set: the block is shared, and every change of it needs a lock prefix. 0: a child
+// that is not followed, count nothing. May be interrupted by itself at any instruction. Keeps every register
+// but rax.
+#define TL_BLOCK_SHARED 1u
+uint64_t tl_agent_block(void) __attribute__((no_caller_saved_registers));
 
 #endif

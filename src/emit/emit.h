@@ -1,6 +1,7 @@
 // Stage emit: plan -> bytes. Pure; no allocation.
 //
 // A detour on x86-64, in order:
+//   [record frame, call the agent, restore]          events, latency: see TL_RECORD_FRAME
 //   [skip red zone] [spill registers] [save flags]   only what data flow does not prove dead
 //   find the thread's block, count (or act)
 //   [restore]
@@ -8,6 +9,7 @@
 //   displaced instructions, relocated
 //   branch back to the first instruction behind the window (unless the last one never goes on)
 //   out-of-line slow path; 8-byte aligned literals (table address, agent entry)
+// With on_taken the displaced instructions come first, the action and a jump to the target behind them.
 #ifndef TL_EMIT_EMIT_H
 #define TL_EMIT_EMIT_H
 
@@ -31,7 +33,7 @@ enum tl_action {
     TL_ACTION_CALL = 2,  // call call_addr, TL_CALL_SKIP bytes below the stack pointer
     TL_ACTION_LEAVE = 4, // the same with leave_addr
     TL_ACTION_RECORD = 8, // the agent's entries for record[], in their order
-    // A site may have all of them: count, records, call, leave.
+    // A site may have all of them: records, count, call, leave.
     TL_ACTION_COUNT_CALL = TL_ACTION_COUNT | TL_ACTION_CALL,
     TL_ACTION_GUARD = TL_ACTION_CALL | TL_ACTION_LEAVE,
 };
@@ -60,6 +62,9 @@ struct tl_record {
     uint8_t kind; // enum tl_record_kind
     uint32_t counter_off; // byte offset of the probe's counter in a block: its number is
                           // (counter_off - TL_BLOCK_HEADER_SIZE) / 8
+    // The stack pointer at the site, against what it is at the function's entry (0 or below): S of the
+    // record is the latter's.
+    int32_t sp_off;
 };
 #define TL_SITE_RECORDS_MAX 4
 
@@ -121,12 +126,12 @@ struct tl_fault_point {
     uint8_t sp_words;
 };
 
-// Pushes of the action, and the parts of an indirect call.
-#define TL_FAULT_POINTS_MAX 8
+// Pushes of the action (three for the count, four for records), and the parts of an indirect call.
+#define TL_FAULT_POINTS_MAX 12
 
 struct tl_detour {
     uint16_t size;       // all, with the literals
-    uint16_t displaced;  // offset of the first displaced instruction (the action lies before it)
+    uint16_t displaced;  // offset of the first displaced instruction (the action lies before it, but for on_taken)
     uint8_t insn_count;  // displaced
     // One for each displaced instruction, and one for the branch back, if there is one.
     struct tl_boundary boundary[TL_WINDOW_INSNS_MAX + 1];

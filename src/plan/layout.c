@@ -60,6 +60,20 @@ static tl_regset dead_before(const struct tl_site_facts *facts, unsigned index)
     return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : facts->dead;
 }
 
+// What the request says of the action.
+static void action_fill(const struct tl_spot *spot, struct tl_emit_in *in)
+{
+    in->action = spot->action;
+    in->counter_off = spot->counter_off;
+    if (!spot->request)
+        return;
+    memcpy(in->record, spot->request->record, sizeof in->record);
+    in->on_taken = spot->request->on_taken;
+    in->no_stack = spot->request->no_stack;
+    if (spot->request->shared)
+        in->thread_pointer = TL_TP_SHARED;
+}
+
 static void layout_begin(const struct tl_planner *planner, const struct tl_spot *spot,
                          struct tl_layout *layout, enum tl_way way)
 {
@@ -70,8 +84,7 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->reserved_count = layout->patch_count = 0;
     layout->stub.size = 0;
     layout->in = planner->options->emit;
-    layout->in.action = spot->action;
-    layout->in.counter_off = spot->counter_off;
+    action_fill(spot, &layout->in);
     layout->in.dead = dead_before(spot->facts, 0);
     layout->in.insn = layout->insn;
     layout->in.insn_count = 0;
@@ -214,6 +227,21 @@ static uint8_t layout_check(const struct tl_planner *planner, const struct tl_sp
 
 // ---- the ways ---------------------------------------------------------------------------------
 
+// An action that wants the stack as it is before the site: an agent that is called, and records that go
+// by the stack pointer.
+static bool wants_stack(const struct tl_spot *spot)
+{
+    if (spot->action & TL_ACTION_GUARD)
+        return true;
+    for (size_t i = 0; spot->action & TL_ACTION_RECORD && i < TL_SITE_RECORDS_MAX; i++) {
+        enum tl_record_kind kind = spot->request->record[i].kind;
+        if (kind != TL_RECORD_NONE && kind != TL_RECORD_HIT && kind != TL_RECORD_EVENT &&
+            kind != TL_RECORD_GO_EVENT)
+            return true;
+    }
+    return false;
+}
+
 static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
                     struct tl_layout *layout, uint8_t *refusal)
 {
@@ -222,8 +250,7 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
     bool call = insn->reloc == TL_RELOC_CALL ||
                 (insn->reloc == TL_RELOC_ICALL && insn->flags & TL_INSN_PCREL_DATA);
     *refusal = TL_REFUSE_NO_WINDOW;
-    // An agent that is called wants the stack as it is before the site.
-    if (!call || spot->looped || spot->action & TL_ACTION_GUARD || !planner->arch->emit_retarget)
+    if (!call || spot->looped || wants_stack(spot) || !planner->arch->emit_retarget)
         return 0;
     one_begin(planner, spot, layout, TL_WAY_CALL);
     layout->in.call_retarget = true;

@@ -3,6 +3,7 @@
 #define TL_PLAN_LAYOUT_H
 
 #include "plan/owned.h"
+#include "plan/plan.h"
 #include "plan/space.h"
 
 #define TL_LAYOUT_PATCHES_MAX 2 // island and site
@@ -27,6 +28,7 @@ struct tl_spot {
     tl_addr addr; // runtime
     uint32_t counter_off;
     enum tl_action action;
+    const struct tl_plan_request *request; // what else its action is; NULL: an auxiliary site
     bool looped; // an entry with looping branches: its detour must hold the displaced instructions
     bool window_only;    // a looping branch lies in the window and has no other way
     bool no_interior;    // must be written if anything is: no window that a thread could stand in

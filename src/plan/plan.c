@@ -406,6 +406,7 @@ static void spot_fill(const struct run *run, const struct item *item, struct tl_
         .addr = item->addr,
         .counter_off = item->request ? item->request->counter_off : 0,
         .action = item_action(run, item),
+        .request = item->request,
         .looped = item_loops(item),
         .window_only = item->window_only,
         .no_interior = !item->request,

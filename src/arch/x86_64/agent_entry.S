@@ -2,6 +2,8 @@
 //
 // For a count a detour pushes the counter's offset and calls: [return][counter_off]. Every general register keeps
 // its value, vector registers are not touched, flags are lost.
+#include "arch/x86_64/record_layout.h"
+
 .macro  constant name
         .globl  \name
         .hidden \name
@@ -32,7 +34,14 @@ tl_agent_head_start:
         .quad   tl_agent_slow_count - tl_agent_head_start
         .quad   tl_agent_fault_entry - tl_agent_head_start
         .quad   tl_agent_leave_entry - tl_agent_head_start
-        .fill   8, 8, 0 // record_off
+        .quad   tl_agent_record_hit - tl_agent_head_start // record_off, by enum tl_record_kind - 1
+        .quad   tl_agent_record_event - tl_agent_head_start
+        .quad   tl_agent_record_go_event - tl_agent_head_start
+        .quad   tl_agent_record_return - tl_agent_head_start
+        .quad   tl_agent_record_enter - tl_agent_head_start
+        .quad   tl_agent_record_exit - tl_agent_head_start
+        .quad   0 // TL_RECORD_HIJACK
+        .quad   0 // TL_RECORD_UNWIND
         .quad   tl_agent_hook_entry - tl_agent_head_start
         .fill   3, 8, 0 // trampoline_off, trap_off, restorer_off
         .quad   tl_agent_image_end - tl_agent_head_start
@@ -42,10 +51,20 @@ tl_agent_head_start:
         .hidden tl_agent_slow_count
         .type   tl_agent_slow_count, @function
 tl_agent_slow_count:
-        push    %rdi
-        mov     16(%rsp), %rdi
-        call    tl_agent_count
-        pop     %rdi
+        push    %rax
+        call    tl_agent_block
+        test    %rax, %rax
+        jz      2f
+        btr     $REC_BLOCK_SHARED_BIT, %rax
+        jc      1f
+        add     16(%rsp), %rax
+        // One instruction, so that a signal can't come between load and store. No lock: only this
+        // thread writes its block.
+        incq    (%rax)
+        jmp     2f
+1:      add     16(%rsp), %rax
+        lock incq (%rax)
+2:      pop     %rax
         ret
         .size   tl_agent_slow_count, . - tl_agent_slow_count
 

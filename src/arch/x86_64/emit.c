@@ -3,10 +3,12 @@
 //
 // Does not choose the place, nor prove registers dead. Invariants: the count is one instruction
 // that adds to memory, so a signal may land anywhere; no system call; below the stack pointer at
-// most the red zone, three saved registers and the slow path's argument are used; vector registers
+// most the red zone, three saved registers and the slow path's argument, or the record frame, are used
+// (with no_stack, nothing); vector registers
 // are not touched; every register and flag that is not proved dead has its value again before the
 // first displaced instruction.
 //
+//   record frame: skip the red zone; push rax, rcx, rdx, flags; each record's call; undo
 //   skip the red zone, push            only if a register is spilled
 //   lahf; seto %al                     only if flags are live
 //   mov %fs:0,A; imul $TL_HASH,A,B; shr $56,B; shl $4,B; add table(%rip),B
@@ -184,6 +186,7 @@ static void frame_restore(struct tl_writer *w, const struct frame *f)
 struct slow {
     uint16_t position[2];
     uint8_t count;
+    uint16_t done; // where it goes back to
 };
 
 // A thread's own block: only its own thread writes it, so the add needs no lock.
@@ -218,18 +221,24 @@ static void thread_count(struct tl_writer *w, const struct tl_emit_in *in, const
     mem_put(w, 0xff, 0, b, (int32_t)in->counter_off); // incq
 }
 
-// One block for all threads: the add is locked. The block's address is zero in a forked child.
-static void shared_count(struct tl_writer *w, const struct tl_emit_in *in, const struct frame *f)
+// One block for all threads: the add is locked. In a forked child the block's address is not there
+// (TL_SHARED_BLOCK_MIN) until the child is followed, which the slow path may do; without a stack it is
+// passed over.
+static void shared_count(struct tl_writer *w, const struct tl_emit_in *in, const struct frame *f,
+                         struct slow *slow, bool wide)
 {
     uint8_t b = f->b;
     literal_put(w, 0x8b, b, in->control_addr);
     mem_put(w, 0x8b, b, b, offsetof(struct tl_control, shared_block));
-    rex_put(w, b, b);
-    TL_PUT(w, 0x85, (uint8_t)(0xc0 | (b & 7) << 3 | (b & 7)));
-    uint16_t silent = branch_open(w, 0x74, false);
+    rex_put(w, 0, b); // cmp $TL_SHARED_BLOCK_MIN,B
+    TL_PUT(w, 0x83, (uint8_t)(0xf8 | (b & 7)), TL_SHARED_BLOCK_MIN);
+    uint16_t none = branch_open(w, 0x72, wide && !in->no_stack);
     tl_writer_put8(w, 0xf0);
     mem_put(w, 0xff, 0, b, (int32_t)in->counter_off);
-    branch_close(w, silent, w->size, false);
+    if (in->no_stack)
+        branch_close(w, none, w->size, false);
+    else
+        slow->position[slow->count++] = none;
 }
 
 static void call_put(struct tl_writer *w, tl_addr to)
@@ -247,8 +256,10 @@ static void call_put(struct tl_writer *w, tl_addr to)
 // The agent counts, keeps every register, and leaves its argument to be dropped. Flags are saved or
 // dead.
 static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const struct frame *f,
-                      uint16_t done, bool wide)
+                      const struct slow *slow, bool wide)
 {
+    for (uint8_t i = 0; i < slow->count; i++)
+        branch_close(w, slow->position[i], w->size, wide);
     bool skip = !f->spill_count;
     if (skip)
         red_zone_skip(w, true);
@@ -259,12 +270,12 @@ static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const st
         tl_writer_put32(w, in->counter_off);
     }
     call_put(w, in->slow_addr);
-    reg_push(w, f->a); // over the agent's return address: see return_forget; A is free by now
-    reg_pop(w, f->a);
-    reg_pop(w, f->a);
+    reg_push(w, f->b); // over the agent's return address: see return_forget; B is free by now
+    reg_pop(w, f->b);
+    reg_pop(w, f->b);
     if (skip)
         TL_PUT(w, 0x48, 0x83, 0xec, 0x80); // sub $-128,%rsp
-    branch_close(w, branch_open(w, 0xeb, wide), done, wide);
+    branch_close(w, branch_open(w, 0xeb, wide), slow->done, wide);
 }
 
 // Writes zero where the agent's return address was: a word on a stack that points into a detour would
@@ -283,37 +294,115 @@ static void agent_call(struct tl_writer *w, tl_addr to)
     TL_PUT(w, 0x48, 0x8d, 0xa4, 0x24, 0x88, 0, 0, 0); // lea 136(%rsp),%rsp
 }
 
+// ---- records ----------------------------------------------------------------------------------
+
+static bool records_known(const struct tl_emit_in *in)
+{
+    if (!(in->action & TL_ACTION_RECORD))
+        return true;
+    for (size_t i = 0; i < TL_SITE_RECORDS_MAX && in->record[i].kind; i++) {
+        const struct tl_record *record = &in->record[i];
+        if (record->kind >= TL_RECORD_KIND_COUNT || !in->record_addr[record->kind] ||
+            record->counter_off > INT32_MAX)
+            return false;
+    }
+    return in->record[0].kind != TL_RECORD_NONE;
+}
+
+static void record_push(struct tl_writer *w, struct tl_detour *out, uint8_t reg, unsigned *words)
+{
+    tl_fault_point_add(out, w, (*words)++);
+    reg_push(w, reg);
+}
+
+// The record frame (see TL_RECORD_FRAME): all its records are called in one.
+static void records_call(struct tl_writer *w, const struct tl_emit_in *in, struct tl_detour *out)
+{
+    bool flags = !(in->dead & TL_REGSET_FLAGS);
+    unsigned words = TL_CALL_SKIP / 8u;
+    red_zone_skip(w, !flags);
+    record_push(w, out, RAX, &words);
+    record_push(w, out, RCX, &words);
+    record_push(w, out, RDX, &words);
+    if (flags) {
+        TL_PUT(w, 0x9f, 0x0f, 0x90, 0xc0); // lahf; seto %al
+        reg_push(w, RAX);
+    } else {
+        record_push(w, out, RAX, &words);
+    }
+    for (size_t i = 0; i < TL_SITE_RECORDS_MAX && in->record[i].kind; i++) {
+        tl_writer_put8(w, 0xb9); // mov $counter_off,%ecx
+        tl_writer_put32(w, in->record[i].counter_off);
+        TL_PUT(w, 0x48, 0x8d, 0x94, 0x24); // lea S(%rsp),%rdx
+        tl_writer_put32(w, (uint32_t)(TL_RECORD_FRAME - 8 - in->record[i].sp_off));
+        call_put(w, in->record_addr[in->record[i].kind]);
+    }
+    return_forget(w);
+    reg_pop(w, RAX);
+    reg_pop(w, RAX);
+    if (flags)
+        TL_PUT(w, 0x04, 0x7f, 0x9e); // add $127,%al (sets OF again); sahf
+    reg_pop(w, RDX);
+    reg_pop(w, RCX);
+    reg_pop(w, RAX);
+    if (flags)
+        TL_PUT(w, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0); // lea 128(%rsp),%rsp
+    else
+        TL_PUT(w, 0x48, 0x83, 0xec, 0x80); // sub $-128,%rsp
+}
+
 // ---- the detour -------------------------------------------------------------------------------
+
+static uint8_t action_write(const struct tl_emit_in *in, struct tl_writer *w, struct tl_detour *out,
+                            struct frame *f, struct slow *slow, bool wide)
+{
+    if (in->no_stack && (in->action | TL_ACTION_COUNT) != TL_ACTION_COUNT)
+        return TL_REFUSE_NO_STACK;
+    // Before the count, which leaves anything in dead registers: they may be arguments.
+    if (in->action & TL_ACTION_RECORD)
+        records_call(w, in, out);
+    if (in->action & TL_ACTION_COUNT) {
+        *f = frame_choose(in);
+        // A thread's own block may have to be claimed, with a call.
+        if (in->no_stack && (f->spill_count || in->thread_pointer != TL_TP_SHARED))
+            return TL_REFUSE_NO_STACK;
+        frame_save(w, f, out);
+        if (in->thread_pointer == TL_TP_SHARED)
+            shared_count(w, in, f, slow, wide);
+        else
+            thread_count(w, in, f, slow, wide);
+        slow->done = w->size;
+        frame_restore(w, f);
+    }
+    if (in->action & TL_ACTION_CALL)
+        agent_call(w, in->call_addr);
+    if (in->action & TL_ACTION_LEAVE)
+        agent_call(w, in->leave_addr);
+    return TL_REFUSE_NONE;
+}
 
 static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, struct tl_detour *out,
                             bool wide)
 {
     struct frame f = {.spill_count = 0};
     struct slow slow = {.count = 0};
-    uint16_t done = 0;
+    uint16_t taken = 0;
+    uint8_t refusal = TL_REFUSE_NONE;
     out->fault_count = 0;
-    if (in->action & TL_ACTION_COUNT) {
-        f = frame_choose(in);
-        frame_save(w, &f, out);
-        if (in->thread_pointer == TL_TP_SHARED)
-            shared_count(w, in, &f);
-        else
-            thread_count(w, in, &f, &slow, wide);
-        done = w->size;
-        frame_restore(w, &f);
+    if (!in->on_taken)
+        refusal = action_write(in, w, out, &f, &slow, wide);
+    if (!refusal)
+        refusal = in->call_retarget ? tl_relocate_retargeted(in, w, out)
+                                    : tl_relocate_displaced(in, w, out, &taken);
+    if (!refusal && in->on_taken) {
+        tl_writer_fix32(w, taken, w->size);
+        refusal = action_write(in, w, out, &f, &slow, wide);
+        tl_writer_put_jump(w, in->insn[0].target);
     }
-    if (in->action & TL_ACTION_CALL)
-        agent_call(w, in->call_addr);
-    if (in->action & TL_ACTION_LEAVE)
-        agent_call(w, in->leave_addr);
-    uint8_t refusal =
-        in->call_retarget ? tl_relocate_retargeted(in, w, out) : tl_relocate_displaced(in, w, out);
     if (refusal)
         return refusal;
-    for (uint8_t i = 0; i < slow.count; i++)
-        branch_close(w, slow.position[i], w->size, wide);
     if (slow.count)
-        slow_path(w, in, &f, done, wide);
+        slow_path(w, in, &f, &slow, wide);
     tl_writer_put_literals(w);
     return TL_REFUSE_NONE;
 }
@@ -324,6 +413,9 @@ int tl_x86_64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_det
     if (!in->insn_count || in->insn_count > TL_WINDOW_INSNS_MAX || in->counter_off > INT32_MAX)
         return tl_diag_set(diag, TL_E_LIMIT, "detour at %#llx: %u instructions, counter %u",
                            (unsigned long long)at, in->insn_count, in->counter_off);
+    if (!records_known(in) || (in->on_taken && in->call_retarget))
+        return tl_diag_set(diag, TL_E_LIMIT, "detour at %#llx: a record that has no entry",
+                           (unsigned long long)at);
     struct tl_detour detour;
     struct tl_writer w;
     for (int wide = 0; wide < 2; wide++) {

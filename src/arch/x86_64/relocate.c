@@ -34,6 +34,7 @@ struct relocator {
     } fix[FIXES_MAX]; // branches to copies
     uint8_t fix_count;
     bool first; // the instruction at hand is the site's own
+    uint16_t taken; // on_taken: position of the first branch's rel32
 };
 
 // The prefixes of an instruction, and where its opcode starts.
@@ -150,6 +151,28 @@ static uint8_t branch_emit(struct relocator *r, const struct tl_insn *insn)
     return refusal;
 }
 
+// The low four bits of 7x and 0f 8x are the condition; bit 0 negates it.
+static unsigned cond_condition(const struct tl_insn *insn)
+{
+    return insn->bytes[insn->disp_off - 1] & 0xfu;
+}
+
+// A branch out of the function whose taken path leads to the action, which is not written yet.
+static uint8_t taken_emit(struct relocator *r, const struct tl_insn *insn)
+{
+    int index;
+    tl_addr addr;
+    uint8_t refusal = branch_goal(r, insn, &index, &addr);
+    if (refusal)
+        return refusal;
+    if (index >= 0 || addr != insn->target)
+        return TL_REFUSE_PC_USE;
+    TL_PUT(r->w, 0x0f, (uint8_t)(0x80 | cond_condition(insn)));
+    r->taken = r->w->size;
+    tl_writer_put32(r->w, 0);
+    return TL_REFUSE_NONE;
+}
+
 static uint8_t cond_emit(struct relocator *r, const struct tl_insn *insn)
 {
     int index;
@@ -157,8 +180,7 @@ static uint8_t cond_emit(struct relocator *r, const struct tl_insn *insn)
     uint8_t refusal = branch_goal(r, insn, &index, &addr);
     if (refusal)
         return refusal;
-    // The low four bits of 7x and 0f 8x are the condition; bit 0 negates it.
-    unsigned condition = insn->bytes[insn->disp_off - 1] & 0xfu;
+    unsigned condition = cond_condition(insn);
     int32_t disp;
     if (index >= 0) {
         TL_PUT(r->w, 0x0f, (uint8_t)(0x80 | condition));
@@ -258,6 +280,8 @@ static uint8_t group5_put(struct relocator *r, const struct tl_insn *insn, unsig
 //   jmp *-128(%rsp)
 static uint8_t icall_memory(struct relocator *r, const struct tl_insn *insn)
 {
+    if (r->in->no_stack)
+        return TL_REFUSE_NO_STACK;
     uint8_t refusal = group5_put(r, insn, GROUP5_PUSH);
     if (refusal)
         return refusal;
@@ -388,6 +412,8 @@ static uint8_t insn_emit(struct relocator *r, unsigned index)
     // Intel SDM volume 2, "Jcc", "JMP", "CALL").
     if (direct && (!insn->disp_off || prefixes_of(insn).operand16))
         return TL_REFUSE_PC_USE;
+    if (r->in->on_taken && index == 0)
+        return insn->reloc == TL_RELOC_COND ? taken_emit(r, insn) : (uint8_t)TL_REFUSE_PC_USE;
     switch ((enum tl_reloc)insn->reloc) {
     case TL_RELOC_COPY:
         tl_writer_put(r->w, insn->bytes, insn->size);
@@ -418,7 +444,7 @@ static bool insn_goes_on(const struct tl_insn *insn)
 }
 
 uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
-                              struct tl_detour *out)
+                              struct tl_detour *out, uint16_t *taken)
 {
     struct relocator r = {.in = in, .w = w, .out = out};
     tl_addr site = in->insn[0].addr;
@@ -446,6 +472,7 @@ uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
     }
     for (uint8_t i = 0; i < r.fix_count; i++)
         tl_writer_fix32(w, r.fix[i].position, r.start[r.fix[i].insn]);
+    *taken = r.taken;
     return TL_REFUSE_NONE;
 }
 

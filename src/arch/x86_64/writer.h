@@ -7,8 +7,8 @@
 
 #include "base/types.h"
 
-#define TL_WRITER_LITERALS_MAX 12
-#define TL_WRITER_REFS_MAX 24
+#define TL_WRITER_LITERALS_MAX 24
+#define TL_WRITER_REFS_MAX 40
 
 struct tl_writer {
     uint8_t *bytes;

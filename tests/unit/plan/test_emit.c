@@ -30,6 +30,7 @@ enum {
     CONTROL = 0x320000000000,
     AGENT = 0x330000000000,
     AGENT_CALL = AGENT + 0x100,
+    AGENT_RECORD = AGENT + 0x200, // 16 bytes a kind
     FS = 0x340000000000,
     FORMS = 0x555555000000,
     FORMS_LOW = 0x400000,
@@ -48,9 +49,17 @@ enum way_in {
     IN_FSBASE,      // its own block, by rdfsbase
     IN_FSBASE_NONE, // no thread pointer
     IN_SHARED,      // the shared block
-    IN_WIPED,       // a forked child: silent
+    IN_WIPED,       // a forked child: the agent is asked
+    IN_BARE,        // the shared block, and no stack to use
+    IN_BARE_WIPED,  // ... in a forked child: silent
     IN_CALL,        // the agent is called, and nothing counted
     IN_COUNT_CALL,  // counted on the fast path, then the agent is called
+    IN_RECORD,      // one record
+    IN_RECORDS,     // as many as a site can have
+    IN_COUNT_RECORD, // counted, recorded, then the agent is called
+    // The same where the branch is taken only.
+    IN_BRANCH,
+    IN_BRANCH_RECORD,
     IN_COUNT
 };
 
@@ -58,7 +67,8 @@ static struct machine m;
 static tl_addr forms_at, detour_at;
 static uint64_t slow_hits; // counted by the agent's stand-in
 static uint64_t calls;     // ... of TL_ACTION_CALL
-static unsigned runs, refused, fault_points;
+static uint64_t records;   // ... of TL_ACTION_RECORD
+static unsigned runs, refused, fault_points, branches_taken, branches_passed;
 
 // ---- set-up -----------------------------------------------------------------------------------
 
@@ -84,6 +94,8 @@ static int setup(void **state)
     machine_write(&m, FORMS_LOW, forms_text, size);
     machine_write(&m, AGENT, "\xc3", 1); // ret; the rest is done in detour_step
     machine_write(&m, AGENT_CALL, "\xc3", 1);
+    for (unsigned kind = 1; kind < TL_RECORD_KIND_COUNT; kind++)
+        machine_write(&m, AGENT_RECORD + 16 * kind, "\xc3", 1);
     return 0;
 }
 
@@ -114,12 +126,12 @@ static void way_in_prepare(enum way_in in)
     if (in == IN_SLOW)
         slot.tp = 0;
     machine_write(&m, thread_slot(FS), &slot, sizeof slot);
-    if (in == IN_WIPED)
+    if (in == IN_WIPED || in == IN_BARE_WIPED)
         control = (struct tl_control){0};
     machine_write(&m, CONTROL, &control, sizeof control);
     machine_write(&m, BLOCKS, zero, 0x1000);
     machine_write(&m, BLOCKS + 0x1000, zero, 0x1000);
-    slow_hits = calls = 0;
+    slow_hits = calls = records = 0;
 }
 
 static uint64_t hits_read(void)
@@ -200,12 +212,30 @@ static void subject_choose(struct subject *s, enum way_in in)
     s->in.dead = dead;
     s->live_compared = (~dead | written) & (TL_REGSET_GENERAL | TL_REGSET_FLAGS);
     (void)flags;
-    s->in.action = in == IN_NONE         ? TL_ACTION_NONE
-                   : in == IN_CALL       ? TL_ACTION_CALL
-                   : in == IN_COUNT_CALL ? TL_ACTION_COUNT_CALL
-                                         : TL_ACTION_COUNT;
+    static const uint8_t action[IN_COUNT] = {
+        [IN_NONE] = TL_ACTION_NONE,
+        [IN_CALL] = TL_ACTION_CALL,
+        [IN_COUNT_CALL] = TL_ACTION_COUNT_CALL,
+        [IN_RECORD] = TL_ACTION_RECORD,
+        [IN_RECORDS] = TL_ACTION_RECORD,
+        [IN_BRANCH_RECORD] = TL_ACTION_RECORD,
+        [IN_COUNT_RECORD] = TL_ACTION_COUNT_CALL | TL_ACTION_RECORD,
+    };
+    s->in.action = action[in] || in == IN_NONE ? (enum tl_action)action[in] : TL_ACTION_COUNT;
+    unsigned record_count = !(s->in.action & TL_ACTION_RECORD) ? 0
+                            : in == IN_RECORDS                 ? TL_SITE_RECORDS_MAX
+                                                               : 1;
+    for (unsigned i = 0; i < record_count; i++)
+        s->in.record[i] = (struct tl_record){
+            .kind = (uint8_t)(1 + machine_random(&m) % TL_RECORD_ENTRIES),
+            .counter_off = 64 + 8 * (uint32_t)(machine_random(&m) % 1000),
+            .sp_off = machine_random(&m) % 2 ? 0 : -8 * (int32_t)(machine_random(&m) % 1000)};
+    for (unsigned kind = 1; kind < TL_RECORD_KIND_COUNT; kind++)
+        s->in.record_addr[kind] = AGENT_RECORD + 16 * kind;
+    s->in.on_taken = in >= IN_BRANCH;
+    s->in.no_stack = in == IN_BARE || in == IN_BARE_WIPED;
     s->in.call_addr = AGENT_CALL;
-    s->in.thread_pointer = in == IN_SHARED || in == IN_WIPED         ? TL_TP_SHARED
+    s->in.thread_pointer = in >= IN_SHARED && in <= IN_BARE_WIPED    ? TL_TP_SHARED
                            : in == IN_FSBASE || in == IN_FSBASE_NONE ? TL_TP_FSBASE
                                                                      : TL_TP_FS_WORD;
     s->in.table_addr = TABLE;
@@ -249,8 +279,34 @@ static bool inside_detour(const struct subject *s, tl_addr rip)
     return rip >= detour_at && rip < detour_at + s->detour.size;
 }
 
+// An entry for records finds the site's registers, and the frame of emit.h; it spoils all it may.
+static void record_step(const struct subject *s, const struct state *site, struct state *now)
+{
+    unsigned kind = (unsigned)(now->rip - AGENT_RECORD) / 16, known = 0;
+    static const uint8_t kept[] = {3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    uint64_t frame[5];
+    machine_read(&m, now->reg[RSP], frame, sizeof frame);
+    for (unsigned i = 0; i < TL_SITE_RECORDS_MAX; i++)
+        known += s->in.record[i].kind == kind && s->in.record[i].counter_off == now->reg[1] &&
+                 now->reg[2] == site->reg[RSP] - (uint64_t)(int64_t)s->in.record[i].sp_off;
+    if (!known || now->reg[RSP] + TL_RECORD_FRAME != site->reg[RSP])
+        fail_msg("%s: record of kind %u, counter %#llx, S %#llx", s->form->name, kind,
+                 (unsigned long long)now->reg[1], (unsigned long long)now->reg[2]);
+    for (size_t i = 0; i < sizeof kept; i++)
+        assert_true(now->reg[kept[i]] == site->reg[kept[i]]);
+    assert_true(frame[4] == site->reg[0] && frame[3] == site->reg[1] && frame[2] == site->reg[2]);
+    records++;
+    machine_fill(&m, now->reg[RSP] - 64, 64);
+    for (unsigned i = 0; i < 3; i++)
+        now->reg[i] = machine_random(&m);
+    now->flags = machine_random(&m) & ARITHMETIC_FLAGS;
+    machine_load(&m, now);
+    assert_int_equal(machine_step(&m), 0);
+    machine_save(&m, now);
+}
+
 // One step; the agent counts, keeps the registers and spoils the flags and the stack below.
-static void detour_step(const struct subject *s, struct state *now)
+static void detour_step(const struct subject *s, const struct state *site, struct state *now)
 {
     int error = machine_step(&m);
     machine_save(&m, now);
@@ -266,6 +322,8 @@ static void detour_step(const struct subject *s, struct state *now)
         machine_save(&m, now);
         return;
     }
+    if (now->rip >= AGENT_RECORD && now->rip < AGENT_RECORD + 16 * TL_RECORD_KIND_COUNT)
+        record_step(s, site, now);
     if (now->rip != AGENT)
         return;
     uint64_t word[2];
@@ -387,11 +445,23 @@ static unsigned fault_compare(const struct subject *s, const struct state *now,
     return 0;
 }
 
+// Where a run of the detour ended: was it a hit?
+static unsigned run_hits(const struct subject *s, tl_addr end)
+{
+    bool taken = end == s->in.insn[0].target;
+    if (s->in.on_taken && taken)
+        branches_taken++;
+    else if (s->in.on_taken)
+        branches_passed++;
+    return !s->in.on_taken || taken;
+}
+
 // A handler that runs the detour from its start, with its own registers, on the stack below.
-static void signal_run(const struct subject *s, const struct state *now, const struct state *begin)
+static unsigned signal_run(const struct subject *s, const struct state *now,
+                           const struct state *begin)
 {
     static struct memory before;
-    struct state handler = *begin;
+    struct state handler = *begin, site;
     memory_save(&before);
     for (int i = 0; i < 16; i++) {
         if (!(s->form->pointers >> i & 1))
@@ -403,10 +473,11 @@ static void signal_run(const struct subject *s, const struct state *now, const s
     handler.reg[RSP] = (now->reg[RSP] - RED_ZONE - SIGNAL_FRAME) & ~15ull;
     if (s->form->pointers >> RBP & 1)
         handler.reg[RBP] = handler.reg[RSP] + 64;
+    site = handler;
     machine_load(&m, &handler);
     for (unsigned i = 0; inside_detour(s, handler.rip); i++) {
         assert_true(i < STEPS_MAX);
-        detour_step(s, &handler);
+        detour_step(s, &site, &handler);
     }
     // What the displaced instructions did to data is theirs; the interrupted stack is not.
     static struct memory after;
@@ -417,27 +488,49 @@ static void signal_run(const struct subject *s, const struct state *now, const s
     memcpy(after.stack + from, before.stack + from, STACK_SIZE - from);
     memory_load(&after);
     machine_load(&m, now);
+    return run_hits(s, handler.rip);
+}
+
+// Without a stack nothing below the stack pointer is touched either.
+static void untouched_compare(const struct subject *s, const struct memory *begin)
+{
+    static struct memory now;
+    memory_save(&now);
+    if (memcmp(now.stack, begin->stack, sizeof now.stack) != 0)
+        fail_msg("%s: the action used the stack", s->form->name);
+}
+
+// A word on the stack that points into a detour would keep the detour from being taken away.
+static void no_way_back_compare(const struct subject *s, const struct memory *memory)
+{
+    for (size_t i = 0; i + 8 <= STACK_SIZE; i += 8) {
+        uint64_t word;
+        memcpy(&word, memory->stack + i, 8);
+        if (inside_detour(s, word))
+            fail_msg("%s: the stack still points into the detour", s->form->name);
+    }
 }
 
 static void detour_run(const struct subject *s, const struct state *begin, const struct trace *bare,
                        const struct state *bare_end, bool signals, struct state *end,
-                       uint64_t *hits)
+                       const struct memory *memory, uint64_t *hits)
 {
     unsigned step = 0;
     *end = *begin;
     end->rip = detour_at;
-    *hits = 1;
+    *hits = 0;
     machine_load(&m, end);
     for (unsigned i = 0; inside_detour(s, end->rip); i++) {
         assert_true(i < STEPS_MAX);
         boundary_compare(s, end, bare, bare_end, &step);
         fault_points += fault_compare(s, end, begin);
-        if (signals) {
-            signal_run(s, end, begin);
-            ++*hits;
-        }
-        detour_step(s, end);
+        if (s->in.no_stack && end->rip == detour_at + s->detour.displaced && !signals)
+            untouched_compare(s, memory);
+        if (signals)
+            *hits += signal_run(s, end, begin);
+        detour_step(s, begin, end);
     }
+    *hits += run_hits(s, end->rip);
     // The last boundary may be the branch back, which is not in the bare run.
     if (s->detour.boundary_count && step < bare->count)
         fail_msg("%s: %u of %u instructions passed", s->form->name, step, bare->count);
@@ -451,6 +544,19 @@ static tl_addr red_zone_top(const struct trace *bare, const struct state *bare_e
     for (unsigned i = 0; signals && i < bare->count; i++)
         top = bare->at[i].reg[RSP] > top ? bare->at[i].reg[RSP] : top;
     return signals && bare_end->reg[RSP] > top ? bare_end->reg[RSP] : top;
+}
+
+static void hits_compare(const struct subject *s, enum way_in in, uint64_t hits)
+{
+    uint64_t counted = s->in.action & TL_ACTION_COUNT && in != IN_BARE_WIPED ? hits : 0;
+    uint64_t called = s->in.action & TL_ACTION_CALL ? hits : 0, recorded = 0;
+    for (unsigned i = 0; i < TL_SITE_RECORDS_MAX && s->in.record[i].kind; i++)
+        recorded += hits;
+    if (hits_read() != counted || calls != called || records != recorded)
+        fail_msg("%s: %llu counted of %llu, %llu called of %llu, %llu recorded of %llu",
+                 s->form->name, (unsigned long long)hits_read(), (unsigned long long)counted,
+                 (unsigned long long)calls, (unsigned long long)called, (unsigned long long)records,
+                 (unsigned long long)recorded);
 }
 
 static void form_run(struct subject *s, enum way_in in, bool signals)
@@ -467,25 +573,27 @@ static void form_run(struct subject *s, enum way_in in, bool signals)
     memory_save(&bare_memory);
     memory_load(&begin);
     machine_write(&m, detour_at, s->detour.bytes, s->detour.size);
-    detour_run(s, &state, &trace, &bare_end, signals, &end, &hits);
+    detour_run(s, &state, &trace, &bare_end, signals, &end, &begin, &hits);
     memory_save(&detour_memory);
     states_compare(s, "end", &bare_end, &end, s->live_compared);
     if (bare_end.rip != end.rip)
         fail_msg("%s: goes to %#llx, not %#llx", s->form->name, (unsigned long long)end.rip,
                  (unsigned long long)bare_end.rip);
     memory_compare(s, &bare_memory, &detour_memory, red_zone_top(&trace, &bare_end, signals));
-    if (in == IN_NONE || in == IN_WIPED)
-        hits = 0;
-    uint64_t called = in == IN_CALL || in == IN_COUNT_CALL ? hits : 0;
-    if (calls != called)
-        fail_msg("%s: %llu calls of %llu", s->form->name, (unsigned long long)calls,
-                 (unsigned long long)called);
-    if (in == IN_CALL)
-        hits = 0;
-    if (hits_read() != hits)
-        fail_msg("%s: %llu hits counted of %llu", s->form->name, (unsigned long long)hits_read(),
-                 (unsigned long long)hits);
+    if (!signals)
+        no_way_back_compare(s, &detour_memory);
+    hits_compare(s, in, hits);
     runs++;
+}
+
+// What a detour without stack, and one for a branch out of the function, may be refused for.
+static bool refusal_right(const struct subject *s)
+{
+    const struct tl_insn *first = &s->insn[0];
+    if (s->in.no_stack)
+        return s->detour.refusal == TL_REFUSE_NO_STACK;
+    return s->in.on_taken && s->detour.refusal == TL_REFUSE_PC_USE &&
+           (first->reloc != TL_RELOC_COND || inside_window(s, first->target));
 }
 
 // Runs the form in every way; false: refused.
@@ -498,7 +606,7 @@ static bool form_try(const struct form *form, enum way_in in, bool signals)
         fail_msg("%s: not emitted", form->name);
     if (s.detour.refusal) {
         refused++;
-        return false;
+        return refusal_right(&s);
     }
     form_run(&s, in, signals);
     return true;
@@ -526,6 +634,7 @@ static void displaced_equals_bare(void **state)
     (void)state;
     forms_run(FORMS, DETOUR_NEAR, false, ROUNDS);
     assert_true(fault_points > runs / 2);
+    assert_true(branches_taken > 20 && branches_passed > 20);
 }
 
 static void displaced_equals_bare_below_2_gib(void **state)
