@@ -124,7 +124,8 @@ __attribute__((no_caller_saved_registers, used)) void tl_agent_hook(uint64_t kin
                                                                     const struct hook_frame *frame)
 {
     uint32_t process;
-    if (!tl_agent_process(&process))
+    // A followed child's first record may be this one: asking for a block makes it known.
+    if (tl_agent_block() == 0 || !tl_agent_process(&process))
         return;
     if (listener_there())
         notice_post(kind, process, tl_agent_tid(), frame);

@@ -30,7 +30,10 @@ tl_agent_head_start:
         constant tl_agent_clock
         constant tl_agent_ticks_per_ms
         constant tl_agent_thread_pointer
-        .fill   5, 8, 0
+        constant tl_agent_hijack_addr
+        constant tl_agent_hijack_lost
+        constant tl_agent_hijack_record
+        .fill   2, 8, 0
         .quad   tl_agent_slow_count - tl_agent_head_start
         .quad   tl_agent_fault_entry - tl_agent_head_start
         .quad   tl_agent_leave_entry - tl_agent_head_start
@@ -40,10 +43,11 @@ tl_agent_head_start:
         .quad   tl_agent_record_return - tl_agent_head_start
         .quad   tl_agent_record_enter - tl_agent_head_start
         .quad   tl_agent_record_exit - tl_agent_head_start
-        .quad   0 // TL_RECORD_HIJACK
-        .quad   0 // TL_RECORD_UNWIND
+        .quad   tl_agent_hijack_entry - tl_agent_head_start
+        .quad   tl_agent_unwind_entry - tl_agent_head_start
         .quad   tl_agent_hook_entry - tl_agent_head_start
-        .fill   3, 8, 0 // trampoline_off, trap_off, restorer_off
+        .quad   tl_agent_trampoline - tl_agent_head_start
+        .fill   2, 8, 0 // trap_off, restorer_off
         .quad   tl_agent_image_end - tl_agent_head_start
 
         .text
