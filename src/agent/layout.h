@@ -268,6 +268,9 @@ struct tl_code_header {
     uint64_t restorer[TL_RESTORERS_MAX]; // where the target's fault handlers return to; 0: none
     uint64_t hijack_addr; // struct tl_hijack_head; 0: no return address is replaced
     uint64_t hijack_size;
+    uint64_t trap_next;   // tl_code_header of the newest install with breakpoints; 0: none (agent/trap.h)
+    uint64_t trap_addr;   // struct tl_trap_row[], sorted
+    uint64_t trap_count;
 };
 
 // An instruction of a detour that can fault, and what a handler is to see instead.

@@ -6,7 +6,7 @@
 
 #include "base/types.h"
 
-#define TL_SIMULATE_GENERAL_MAX 32
+#define TL_SIMULATE_GENERAL_MAX 16
 
 struct tl_simulation {
     uint8_t kind; // 0: the instruction has no simulator

@@ -47,7 +47,8 @@ tl_agent_head_start:
         .quad   tl_agent_unwind_entry - tl_agent_head_start
         .quad   tl_agent_hook_entry - tl_agent_head_start
         .quad   tl_agent_trampoline - tl_agent_head_start
-        .fill   2, 8, 0 // trap_off, restorer_off
+        .quad   tl_agent_trap - tl_agent_head_start
+        .quad   tl_agent_restorer - tl_agent_head_start
         .quad   tl_agent_image_end - tl_agent_head_start
 
         .text

@@ -33,6 +33,12 @@ struct tl_signal_frame {
 _Static_assert(offsetof(struct tl_signal_frame, info) == 8 + 304, "struct rt_sigframe");
 _Static_assert(offsetof(struct tl_signal_context, pc) == 168, "struct ucontext");
 
+// Indices of struct tl_signal_context.rest.
+enum { TL_CONTEXT_FLAGS = 0, TL_CONTEXT_FPSTATE = 6 };
+
+// A breakpoint's signal, and the code that it has (SI_KERNEL, include/uapi/asm-generic/siginfo.h).
+enum { TL_SIGNAL_TRAP = 5, TL_SIGNAL_CODE_KERNEL = 0x80 };
+
 // Signal numbers of faults (include/uapi/asm/signal.h).
 enum { TL_SIGNAL_ILL = 4, TL_SIGNAL_BUS = 7, TL_SIGNAL_FPE = 8, TL_SIGNAL_SEGV = 11 };
 

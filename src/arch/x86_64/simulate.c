@@ -56,22 +56,22 @@ static bool push(const struct tl_simulation *insn, struct tl_simulate_state *sta
     return true;
 }
 
-// The stack pointer moves first: an address made of it is that behind the pop, and a popped stack
-// pointer stays as it was popped (Intel SDM volume 2, "POP").
+// The stack pointer moves first: an address made of it is that behind the pop, and a popped stack pointer
+// stays as it was popped (Intel SDM volume 2, "POP").
 static bool pop(const struct tl_simulation *insn, struct tl_simulate_state *state,
                 const struct tl_simulate_memory *memory)
 {
-    struct tl_simulate_state after = *state;
     uint64_t word;
     if (!memory->read(memory->opaque, state->general[REG_SP], &word, WORD))
         return false;
-    after.general[REG_SP] += WORD;
-    if (insn->operand == OPERAND_REG)
-        after.general[insn->reg] = word;
-    else if (!memory->write(memory->opaque, address(insn, &after), &word, WORD))
+    state->general[REG_SP] += WORD;
+    if (insn->operand == OPERAND_REG) {
+        state->general[insn->reg] = word;
+    } else if (!memory->write(memory->opaque, address(insn, state), &word, WORD)) {
+        state->general[REG_SP] -= WORD;
         return false;
-    after.pc = insn->next;
-    *state = after;
+    }
+    state->pc = insn->next;
     return true;
 }
 
