@@ -39,6 +39,8 @@ struct tl_stack_step {
     int32_t sp_plus, fp_plus, copy_plus;
 };
 
+#define TL_DEPTH_UNKNOWN INT64_MIN
+
 struct tl_arch {
     const char *name;       // "x86_64"
     uint16_t elf_machine;   // EM_X86_64
@@ -72,6 +74,10 @@ struct tl_arch {
     tl_regset kept_regs;
     tl_regset value_regs; // what functions are given arguments and give values back in
     void (*stack)(const struct tl_insn *insn, struct tl_stack_step *out);
+
+    // Whether insn may read its function's return address, or returns in another way than just to it. That lies
+    // sp_depth bytes above the stack pointer and fp_depth above the frame pointer.
+    bool (*reads_return)(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 
     // Intel-syntax text.
     void (*print)(const struct tl_insn *insn, char *buf, size_t size);

@@ -52,6 +52,15 @@ size_t tl_image_symbols(const struct tl_image *image,
 // the image.
 int tl_image_facts(struct tl_image *image, const struct tl_module_facts **out,
                    struct tl_diag *diag);
+// What a module does with return addresses on stacks.
+enum tl_unwinder {
+    TL_UNWINDER_NONE,   // nothing
+    TL_UNWINDER_LIBGCC, // holds libgcc's unwinder, which asks _Unwind_Find_FDE for every frame
+    TL_UNWINDER_OTHER,  // unwinds in another way, or in one that can't be found
+    TL_UNWINDER_WALKER, // a runtime that reads its own stacks, or copies them
+};
+// *find_fde: vaddr of _Unwind_Find_FDE, set for LIBGCC.
+enum tl_unwinder tl_image_unwinder(struct tl_image *image, tl_addr *find_fde);
 // Section name that holds vaddr (".text", ".plt"), or NULL.
 const char *tl_image_section_at(const struct tl_image *image, tl_addr vaddr);
 

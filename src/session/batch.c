@@ -3,6 +3,7 @@
 // It decides nothing about instructions or memory. Invariant: a probe that needs several points (every
 // exit of a function) is placed whole or not at all.
 #include "session/internal.h"
+#include "session/trampoline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,7 @@ void tl_batch_destroy(struct tl_batch *batch)
         return;
     tl_uprobes_destroy(batch->uprobes);
     tl_session_guards_destroy(batch);
+    tl_session_trampoline_destroy(batch);
     tl_install_destroy(batch->install);
     tl_plan_set_destroy(batch->plans);
     tl_space_destroy(batch->space);
@@ -236,6 +238,13 @@ static int plan_guarded(struct tl_batch *batch, struct tl_diag *diag)
     return plan_all(batch, diag);
 }
 
+// People's requests, and our own beside them.
+static int requests_make(struct tl_batch *batch, struct tl_diag *diag)
+{
+    int error = tl_batch_requests(batch, diag);
+    return error ? error : tl_session_unwinders(batch, diag);
+}
+
 // Plans until every probe that is left has a place for each of its points.
 static int plan_whole(struct tl_batch *batch, struct tl_diag *diag)
 {
@@ -243,13 +252,17 @@ static int plan_whole(struct tl_batch *batch, struct tl_diag *diag)
         size_t own = batch->request_count;
         progress(batch, "planning", 0, own);
         int error = plan_guarded(batch, diag);
-        if (error || i + 1 == PLAN_TRIES_MAX ||
-            !tl_batch_points_fallback(batch, 0, batch->state_count))
+        if (error)
             return error;
+        size_t changed = tl_session_unwinders_fallback(batch); // once in a life
+        if (i + 1 < PLAN_TRIES_MAX)
+            changed += tl_batch_points_fallback(batch, 0, batch->state_count);
+        if (!changed)
+            return 0;
         plans_drop(batch, own);
         error = tl_batch_points(batch, 0, batch->state_count, diag);
         if (!error)
-            error = tl_batch_requests(batch, diag);
+            error = requests_make(batch, diag);
         if (error || !batch->request_count)
             return error;
     }
@@ -294,7 +307,7 @@ static uint32_t process_slots(const struct tl_batch *batch, uint64_t process_byt
     return 1;
 }
 
-static void install_options(const struct tl_batch *batch, struct tl_install_options *out)
+static void install_options(struct tl_batch *batch, struct tl_install_options *out)
 {
     const struct tl_session_options *options = &batch->session->options;
     *out = (struct tl_install_options){
@@ -317,6 +330,7 @@ static void install_options(const struct tl_batch *batch, struct tl_install_opti
     if (options->follow)
         out->process_count = process_slots(batch, thread * TL_BLOCK_COUNT);
     out->follow = out->process_count > 1;
+    tl_session_trampoline_options(batch, out);
 }
 
 // Plans against the live target and writes; again when the target showed something else than before.
@@ -334,7 +348,7 @@ static int jump_rung(struct tl_batch *batch, struct tl_diag *diag)
     error = plan_and_write(batch, diag);
     for (int i = 1; error == TL_E_AGAIN && i < COMMIT_TRIES_MAX; i++) {
         plans_drop(batch, own);
-        error = tl_batch_requests(batch, diag);
+        error = requests_make(batch, diag);
         own = batch->request_count;
         if (!error)
             error = plan_and_write(batch, diag);
@@ -370,7 +384,7 @@ static int rungs_place(struct tl_batch *batch, struct tl_diag *diag)
     if (method == TL_METHOD_AUTO || method == TL_METHOD_JUMP) {
         error = tl_batch_points(batch, 0, batch->sites.count, diag);
         if (!error)
-            error = tl_batch_requests(batch, diag);
+            error = requests_make(batch, diag);
         if (!error && batch->request_count)
             error = jump_rung(batch, diag);
         if (error)
@@ -444,6 +458,7 @@ void tl_batch_refresh(struct tl_batch *batch)
         }
     }
     free(jump);
+    tl_session_trampoline_refresh(batch);
 }
 
 // Takes over what was closed meanwhile.

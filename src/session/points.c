@@ -156,12 +156,13 @@ static int site_points(struct tl_batch *batch, size_t index, struct tl_exit *exi
     struct tl_point entry = {.site = (uint32_t)index, .vaddr = site->vaddr};
     int error = 0;
     state->point_first = (uint32_t)batch->point_count;
-    if (site->kind == TL_PROBE_ENTRY || batch->session->options.mode == TL_MODE_LATENCY) {
-        entry.kind = (uint8_t)entry_kind(batch, index);
+    // Before the new entry's time is taken: a jump to the function itself ends the call that it comes from.
+    if (state->return_way == TL_SITE_TRAMPOLINE) {
+        entry.kind = TL_RECORD_HIJACK;
         error = point_add(batch, &entry);
     }
-    if (!error && state->return_way == TL_SITE_TRAMPOLINE) {
-        entry.kind = TL_RECORD_HIJACK;
+    if (!error && (site->kind == TL_PROBE_ENTRY || batch->session->options.mode == TL_MODE_LATENCY)) {
+        entry.kind = (uint8_t)entry_kind(batch, index);
         error = point_add(batch, &entry);
     }
     if (!error && state->return_way == TL_SITE_EXITS)

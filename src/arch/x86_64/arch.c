@@ -21,6 +21,7 @@ const struct tl_arch tl_arch_x86_64 = {
     .kept_regs = 0xf008,  // rbx, r12 to r15
     .value_regs = 0x03c7, // rax, rcx, rdx, rsi, rdi, r8, r9
     .stack = tl_x86_64_stack,
+    .reads_return = tl_x86_64_reads_return,
     .bound = tl_x86_64_bound,
     .print = tl_x86_64_print,
     .emit_detour = tl_x86_64_emit_detour,

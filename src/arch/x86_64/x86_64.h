@@ -9,6 +9,7 @@ int tl_x86_64_skim(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_in
 void tl_x86_64_print(const struct tl_insn *insn, char *buf, size_t size);
 void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
 void tl_x86_64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
+bool tl_x86_64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
                      uint64_t *count);
 // Name of the table row that described an instruction. Static storage.

@@ -1,0 +1,21 @@
+// Returns that are probed by replacing the return address. Internal to the session.
+#ifndef TL_SESSION_TRAMPOLINE_H
+#define TL_SESSION_TRAMPOLINE_H
+
+#include "session/internal.h"
+
+// What the install needs for it, where some site of the batch may come to it. Doubles probe_count: behind
+// every probe's counter there is one of its losses. After probe_count is set, before prepare; hist_count
+// stays the number of sites.
+void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_options *options);
+// Requests of our own at the unwinders' entries, where a site is probed in this way. To be called whenever
+// tl_batch_requests has made its requests anew.
+int tl_session_unwinders(struct tl_batch *batch, struct tl_diag *diag);
+// After planning: an unwinder without a place refuses all such sites. Returns how many changed (then:
+// points, requests and plans again).
+size_t tl_session_unwinders_fallback(struct tl_batch *batch);
+// At the end of tl_batch_refresh: adds losses to hits, and to what is dropped.
+void tl_session_trampoline_refresh(struct tl_batch *batch);
+void tl_session_trampoline_destroy(struct tl_batch *batch);
+
+#endif
