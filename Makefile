@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 .PHONY: all setup check demo bench torture fuzz tidy install clean
 
 all: setup
-	@tools/build.sh "$(BUILD)" "$(JOBS)" -Dwerror=$(WERROR) -Dprefix="$(PREFIX)"
+	@tools/build.sh "$(BUILD)" "$(JOBS)" -Dwerror=$(WERROR) -Dprefix="$(PREFIX)" -Dlibdir=lib
 
 setup:
 	@tools/setup.sh build

@@ -86,7 +86,8 @@ static bool site_take(struct tl_run *run, const struct tl_site_report *report)
     *count = (struct tl_show_count){.probe = strdup(report->probe ? report->probe : ""),
                                     .function = strdup(report->function ? report->function : ""),
                                     .file = strdup(report->file ? report->file : ""),
-                                    .return_way = report->return_way};
+                                    .return_way = report->return_way,
+                                    .is_return = report->is_return};
     if (run->labels)
         run->labels[run->count] = (struct tl_show_label){0};
     run->count++;

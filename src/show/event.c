@@ -193,9 +193,10 @@ void tl_show_dropped(struct tl_show *show, const struct tl_show_count *counts, s
     for (size_t i = 0; !show->json && i < count; i++) {
         if (!counts[i].dropped)
             continue;
-        (void)snprintf(text, sizeof text, "dropped %s of %s events of %s",
+        (void)snprintf(text, sizeof text, "dropped %s of %s %s of %s",
                        tl_show_number(counts[i].dropped, dropped),
                        tl_show_number(counts[i].hits, hits),
+                       counts[i].is_return ? "returns" : "events",
                        tl_show_escaped(counts[i].function, function, sizeof function));
         tl_show_line(show, text);
     }

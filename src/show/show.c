@@ -145,9 +145,10 @@ static void count_row(struct tl_show *show, const struct tl_show_count *count, d
     if (count->dropped)
         (void)snprintf(dropped, sizeof dropped, "  (%s dropped)",
                        tl_show_number(count->dropped, digits));
-    (void)snprintf(text, sizeof text, "%17s%s %14s  %-8s %s%s", tl_show_number(count->hits, hits),
+    (void)snprintf(text, sizeof text, "%17s%s %14s  %-8s %s%s%s", tl_show_number(count->hits, hits),
                    added, rate, tl_rung_text(count->rung),
-                   tl_show_escaped(count->function, function, sizeof function), dropped);
+                   tl_show_escaped(count->function, function, sizeof function),
+                   count->is_return ? " (return)" : "", dropped);
     tl_show_line(show, text);
 }
 

@@ -35,6 +35,7 @@ void tl_show_function(struct tl_show *show, const struct tl_function *function);
 struct tl_show_count {
     char *probe, *function, *file;
     const char *return_way; // NULL, or a string of static storage
+    bool is_return;
     enum tl_rung rung;
     uint64_t hits, dropped, before;
 };

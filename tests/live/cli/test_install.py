@@ -125,7 +125,11 @@ class Install(unittest.TestCase):
         flags = output("pkg-config", "--cflags", "--libs", "trapless", env=env).split()
         sanitizers = ["-fsanitize=address,undefined"] if "__asan_init" in output("nm", "-D", LIBRARY) else []
         example = os.path.join(folder, "latency_of")
-        output("cc", *sanitizers, os.path.join(SOURCE, "examples", "latency_of.c"), "-o", example, *flags)
+        source = os.path.join(SOURCE, "examples", "latency_of.c")
+        output("cc", *sanitizers, source, "-o", example, *flags)
+        private = output("pkg-config", "--static", "--cflags", "--libs", "trapless", env=env).split()
+        output("cc", *sanitizers, source, "-o", example + "-static", os.path.join(libraries, "libtrapless.a"),
+               *[flag for flag in private if flag != "-ltrapless"], "-pthread")
         self.assertIn("libtrapless.so.0", output("readelf", "-d", example))
         done = subprocess.run([example], env=env, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)

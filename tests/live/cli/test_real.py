@@ -1,6 +1,6 @@
 """The whole command on real processes. The target is the bench's victim: it calls what it is told.
 
-usage: test_real.py TRAPLESS VICTIM
+usage: test_real.py TRAPLESS VICTIM CALLER EXAMPLE
 """
 import ctypes
 import json
@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
+EXAMPLE = os.path.abspath(sys.argv.pop(4))
+CALLER = os.path.abspath(sys.argv.pop(3))
 VICTIM = os.path.abspath(sys.argv.pop(2))
 TRAPLESS = os.path.abspath(sys.argv.pop(1))
 TIMEOUT_S = 30
 CALLS = 12345
+CLOCK_SLACK_NS = 1_000_000  # of the counter's calibration
 SITES = ["nop", "nop5", "push", "ret", "endbr64", "func", "loop", "short"]
 NOBODY = 65534
 ROOT = os.geteuid() == 0
@@ -55,8 +59,8 @@ def text_of(pid):
 
 
 class Victim:
-    def __init__(self, **options):
-        self.process = subprocess.Popen([VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    def __init__(self, program=VICTIM, **options):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, bufsize=1, **options)
         self.pid = self.process.pid
         assert self.process.stdout.readline() == "ready\n"
@@ -65,6 +69,10 @@ class Victim:
         self.process.stdin.write(f"run {site} {calls}\n")
         answer = self.process.stdout.readline().split()
         assert answer and answer[0] == "ns", answer
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        assert self.process.stdout.readline() == "done\n"
 
     def end(self):
         self.process.kill()
@@ -80,7 +88,10 @@ class Case(unittest.TestCase):
         return victim
 
     def count(self, victim, *words):
-        child = subprocess.Popen([TRAPLESS, "count", "-p", str(victim.pid), "--json", *words],
+        return self.start("count", victim, *words)
+
+    def start(self, command, victim, *words):
+        child = subprocess.Popen([TRAPLESS, command, "-p", str(victim.pid), "--json", *words],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True)
         self.addCleanup(child.wait)
@@ -203,6 +214,144 @@ class Count(Case):
         done = run("count", "-p", str(victim.pid), "-d", "1", "no_such_function")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("no_such_function", done.stderr)
+        self.assert_text_is_the_files(victim.pid)
+
+
+WORK = "caller_work"
+RETURN = f"uretprobe:{CALLER}:{WORK}"
+ALL = 2**64 - 1
+
+
+class Events(Case):
+    def check_calls(self, events, calls, pid=None):
+        """Each call is an entry, then its return; arguments, values and times are right."""
+        self.assertEqual(len(events), 2 * calls)
+        for i in range(calls):
+            entry, ret = events[2 * i:2 * i + 2]
+            self.assertEqual(entry.get("args"), [i, 2, 3, 4, 5, ALL], (i, entry))
+            self.assertEqual(ret.get("ret"), ALL - i, (i, ret))
+            if pid:
+                self.assertEqual((entry["pid"], ret["pid"]), (pid, pid))
+                self.assertIn(entry["tid"], (pid, 0))
+        times = [event["ts_ns"] for event in events]
+        self.assertEqual(times, sorted(times))
+
+    def traced(self, method, *words):
+        victim = self.victim(program=CALLER)
+        child = self.start("trace", victim, "--method", method, *words, WORK, RETURN)
+        probes = self.attached(child, 2)
+        self.assertEqual({probe["method"] for probe in probes}, {method})
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        victim.tell("call 1000")
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        objects = self.end(child)
+        events = [o for o in objects if o["type"] == "event"]
+        self.check_calls(events, 1000, victim.pid)
+        self.assertGreater(events[0]["ts_ns"], before - CLOCK_SLACK_NS)
+        self.assertLess(events[-1]["ts_ns"], after + CLOCK_SLACK_NS)
+        self.assertEqual([o["hits"] for o in objects if o["type"] == "count"], [1000, 1000])
+        self.assertEqual(objects[-1]["dropped"], 0)
+        self.assert_text_is_the_files(victim.pid)
+
+    def test_arguments_and_values_are_exact_by_jump(self):
+        self.traced("jump")
+
+    @unittest.skipUnless(kernel_probes_work(), "no kernel probes for this user here")
+    def test_arguments_and_values_are_exact_by_the_kernel(self):
+        self.traced("kernel")
+
+    def test_hits_are_lines_and_drops(self):
+        victim = self.victim(program=CALLER)
+        child = self.start("trace", victim, "--ring-events", "256", WORK)
+        self.attached(child)
+        victim.tell("call 3000000")
+        objects = self.end(child)
+        events = sum(o["type"] == "event" for o in objects)
+        count = [o for o in objects if o["type"] == "count"][0]
+        self.assertEqual(count["hits"], 3000000)
+        self.assertEqual(events + count["dropped"], count["hits"])
+        self.assertGreater(count["dropped"], 0)
+        self.assertGreaterEqual(events, 256)
+
+    def test_a_started_command_is_traced_and_its_children_too(self):
+        done = run("trace", "--json", WORK, RETURN, "--", CALLER, "call", "10", "fork", "20")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        events = [o for o in lines(done.stdout) if o["type"] == "event"]
+        pids = list(dict.fromkeys(event["pid"] for event in events))
+        self.assertEqual(len(pids), 2)
+        self.check_calls([event for event in events if event["pid"] == pids[0]], 10)
+        self.check_calls([event for event in events if event["pid"] == pids[1]], 20)
+        alone = run("trace", "--json", "--no-follow", WORK, "--", CALLER, "call", "10", "fork", "20")
+        self.assertEqual(sum(o["type"] == "event" for o in lines(alone.stdout)), 10)
+
+    def test_children_of_a_process_are_counted_with_follow_only(self):
+        for words, hits in [([], 5), (["-f"], 12)]:
+            with self.subTest(words):
+                victim = self.victim(program=CALLER)
+                child = self.count(victim, *words, WORK)
+                self.attached(child)
+                victim.tell("call 5")
+                victim.tell("fork 7")
+                self.assertEqual(self.end(child)[0]["hits"], hits)
+                self.assert_text_is_the_files(victim.pid)
+
+
+class Latency(Case):
+    def timed(self, *words):
+        victim = self.victim(program=CALLER)
+        child = self.start("latency", victim, *words, WORK)
+        probes = self.attached(child)
+        victim.tell(f"call {CALLS}")
+        objects = self.end(child)
+        latency = objects[0]
+        self.assertEqual(latency["type"], "latency")
+        self.assertEqual(latency["count"], CALLS)
+        self.assertEqual(sum(n for _, _, n in latency["buckets"]), CALLS)
+        self.assertEqual((latency["unpaired"], latency["lost"]), (0, 0))
+        order = [latency[key] for key in ["min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"]]
+        self.assertEqual(order, sorted(order))
+        self.assertLessEqual(latency["min_ns"], latency["mean_ns"])
+        self.assertLessEqual(latency["mean_ns"], latency["max_ns"])
+        self.assertLess(latency["p50_ns"], 1e6)
+        self.assertEqual(probes[0]["method"], "jump")
+        self.assert_text_is_the_files(victim.pid)
+        return probes[0]
+
+    def test_every_call_is_timed_by_exits(self):
+        self.assertEqual(self.timed()["return_way"], "exit")
+
+    def test_every_call_is_timed_by_a_trampoline(self):
+        self.assertEqual(self.timed("--return", "trampoline")["return_way"], "trampoline")
+
+    def test_explain_tells_how_the_return_is_probed(self):
+        site = lines(run("explain", CALLER, RETURN, "--json").stdout)[0]
+        self.assertEqual(site["return_way"], "exit")
+        self.assertGreaterEqual(site["exits"], 1)
+        self.assertIn("return: exit", run("explain", CALLER, RETURN).stdout)
+
+    def test_the_example_times_a_running_process(self):
+        victim = self.victim(program=CALLER)
+        example = subprocess.Popen([EXAMPLE, str(victim.pid), WORK, "0.8"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        while example.poll() is None:
+            victim.tell("call 100")
+        out, errors = example.communicate()
+        self.assertEqual(example.returncode, 0, errors)
+        self.assertRegex(out, r"^caller_work: \d+ calls, p50 \d+ ns, p99 \d+ ns, longest \d+ ns\n$")
+        self.assert_text_is_the_files(victim.pid)
+
+
+class Probes(Case):
+    def test_every_function_of_libc_from_a_list(self):
+        victim = self.victim(program=CALLER)
+        functions = lines(run("list", "-p", str(victim.pid), "--json", "libc:str*").stdout)
+        names = sorted({name for o in functions for name in o["names"]})
+        self.assertGreater(len(names), 50)
+        done = subprocess.run([TRAPLESS, "count", "-p", str(victim.pid), "-d", "0.1", "--json", "-q",
+                               "--probes", "-"], input="".join(f"libc:{name}\n" for name in names),
+                              capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(lines(done.stdout)[-1]["sites"], 50)
         self.assert_text_is_the_files(victim.pid)
 
 

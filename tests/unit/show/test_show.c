@@ -231,14 +231,14 @@ static void test_counts_are_sorted_by_hits(void **state)
         {.function = "few", .rung = TL_RUNG_JUMP, .hits = 10},
         {.function = "none", .rung = TL_RUNG_REFUSED, .hits = 99},
         {.function = "many", .rung = TL_RUNG_KERNEL, .hits = 1234567, .dropped = 5},
-        {.function = "few too", .rung = TL_RUNG_JUMP, .hits = 10},
+        {.function = "few too", .rung = TL_RUNG_JUMP, .hits = 10, .is_return = true},
     };
     capture_start(&capture, false, false);
     tl_show_counts(&capture.show, counts, TL_ARRAY_COUNT(counts), 10, false);
     capture_end(&capture, "             hits         hits/s  method   function\n"
                           "        1,234,567        123,457  kernel   many  (5 dropped)\n"
                           "               10              1  jump     few\n"
-                          "               10              1  jump     few too\n");
+                          "               10              1  jump     few too (return)\n");
 }
 
 static void test_many_zeros_share_a_line(void **state)
@@ -339,11 +339,14 @@ static void test_what_was_dropped_is_told_by_probe(void **state)
 {
     (void)state;
     struct capture capture;
-    const struct tl_show_count counts[] = {{.function = "f", .hits = 5},
-                                           {.function = "g\033", .hits = 12345, .dropped = 1234}};
+    const struct tl_show_count counts[] = {
+        {.function = "f", .hits = 5},
+        {.function = "g\033", .hits = 12345, .dropped = 1234},
+        {.function = "h", .hits = 2, .dropped = 2, .is_return = true}};
     capture_start(&capture, false, false);
     tl_show_dropped(&capture.show, counts, TL_ARRAY_COUNT(counts));
-    capture_end(&capture, "dropped 1,234 of 12,345 events of g\\x1b\n");
+    capture_end(&capture, "dropped 1,234 of 12,345 events of g\\x1b\n"
+                          "dropped 2 of 2 returns of h\n");
 }
 
 static void test_the_way_of_a_return_is_told(void **state)
