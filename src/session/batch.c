@@ -19,7 +19,8 @@
 
 // ---- life ---------------------------------------------------------------------------------------
 
-static int modules_load(struct tl_batch *batch, struct tl_diag *diag)
+// only: what of the process is looked at (taken over); NULL: all of it.
+static int modules_load(struct tl_batch *batch, struct tl_maps *only, struct tl_diag *diag)
 {
     const struct tl_session_options *options = &batch->session->options;
     struct tl_image_options image = {.debug_dir = options->debug_dir};
@@ -28,7 +29,7 @@ static int modules_load(struct tl_batch *batch, struct tl_diag *diag)
     char root[64];
     (void)snprintf(root, sizeof root, "/proc/%d/root", (int)batch->pid);
     image.root = root;
-    int error = tl_maps_read(batch->pid, &batch->maps, diag);
+    int error = only ? 0 : tl_maps_read(batch->pid, &batch->maps, diag);
     if (!error)
         error = tl_modules_of_process(batch->pid, &batch->maps, &image, &batch->modules, diag);
     if (!error && batch->session->batch_count == 1)
@@ -37,12 +38,14 @@ static int modules_load(struct tl_batch *batch, struct tl_diag *diag)
 }
 
 int tl_batch_create(struct tl_session *session, struct tl_target *target, bool target_owned,
-                    struct tl_batch **out, struct tl_diag *diag)
+                    struct tl_maps *only, struct tl_batch **out, struct tl_diag *diag)
 {
     struct tl_batch *batch = session->batch_count < TL_BATCHES_MAX ? calloc(1, sizeof *batch) : NULL;
     if (!batch) {
         if (target_owned)
             tl_target_close(target);
+        if (only)
+            tl_maps_deinit(only);
         return tl_diag_set(diag, TL_E_LIMIT, "probes were placed %u times in one run",
                            TL_BATCHES_MAX);
     }
@@ -52,7 +55,9 @@ int tl_batch_create(struct tl_session *session, struct tl_target *target, bool t
     batch->pid = target ? tl_target_pid(target) : session->options.pid;
     batch->stream_source = -1;
     session->batch[session->batch_count++] = batch;
-    int error = modules_load(batch, diag);
+    if (only)
+        batch->maps = *only;
+    int error = modules_load(batch, only, diag);
     if (!error)
         *out = batch;
     return error;

@@ -136,9 +136,10 @@ void tl_session_note(struct tl_session *session, const char *format, ...)
 
 // ---- batch.c
 // A batch over a process (or a file, target NULL) whose maps and modules are read. Takes over target
-// if owned. The batch belongs to the session at once.
+// if owned. only: the mappings whose files are looked at, taken over; NULL: all. The batch belongs to the
+// session at once, after an error (but TL_E_LIMIT) too.
 int tl_batch_create(struct tl_session *session, struct tl_target *target, bool target_owned,
-                    struct tl_batch **out, struct tl_diag *diag);
+                    struct tl_maps *only, struct tl_batch **out, struct tl_diag *diag);
 void tl_batch_destroy(struct tl_batch *batch);
 // Adds what one probe text matches. Returns how many, or TL_E_*.
 int tl_batch_add(struct tl_batch *batch, const char *probe, struct tl_diag *diag);

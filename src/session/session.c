@@ -57,7 +57,7 @@ int tl_session_create(const struct tl_session_options *options, struct tl_sessio
     struct tl_batch *batch;
     int error = target_open(session, &target, diag);
     if (!error)
-        error = tl_batch_create(session, target, true, &batch, diag);
+        error = tl_batch_create(session, target, true, NULL, &batch, diag);
     if (error) {
         tl_session_destroy(session);
         return error;
