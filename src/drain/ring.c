@@ -143,13 +143,16 @@ uint64_t tl_ring_settle(struct tl_ring *ring, uint64_t now_ns, uint64_t start_ns
 {
     uint64_t bound = UINT64_MAX;
     uint32_t kept = 0;
+    // Stuck for so long: what lies behind can't be seen, so it counts as full.
+    bool stuck = ring->stuck_ns && now_ns - ring->stuck_ns >= patience_ns;
     for (uint32_t i = 0; i < ring->hole_count; i++) {
         struct tl_ring_hole hole = ring->hole[i];
         // Positions wrap: behind means less than a ring ahead. full_end may be far behind by now.
         uint64_t ahead = ring->full_end - hole.position;
         if (!hole.passed_ns && ahead && ahead <= ring->count)
             hole.passed_ns = now_ns;
-        if (hole.passed_ns && now_ns - hole.passed_ns >= patience_ns) {
+        if ((hole.passed_ns && now_ns - hole.passed_ns >= patience_ns) ||
+            (stuck && now_ns - hole.since_ns >= patience_ns)) {
             slot_poison(ring, hole.position);
             continue;
         }
@@ -161,7 +164,7 @@ uint64_t tl_ring_settle(struct tl_ring *ring, uint64_t now_ns, uint64_t start_ns
         ring->hole_count = kept;
         tail_publish(ring);
     }
-    if (ring->stuck_ns && now_ns - ring->stuck_ns < patience_ns && ring->bound_ns < bound)
+    if (ring->stuck_ns && !stuck && ring->bound_ns < bound)
         bound = ring->bound_ns;
     if (ring->next == ring->head)
         ring->bound_ns = start_ns;
