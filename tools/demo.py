@@ -27,6 +27,8 @@ KEYS = 10000
 START_TIMEOUT_S = 10
 ATTACH_TIMEOUT_S = 20
 RUN_TIMEOUT_S = 60
+LATENCY_S, TRACE_S = 1, 0.05
+EVENTS_SHOWN = 5
 STATUS_USAGE = 2
 
 LOADS = [("redis-benchmark -P 32", 32), ("redis-benchmark, plain", 1)]
@@ -153,6 +155,24 @@ class Count:
         if self.process.returncode:
             raise Failure(f"trapless count: status {self.process.returncode}: {errors.strip()}")
         return self.lines
+
+
+class Load:
+    """redis-benchmark for as long as the block lasts."""
+
+    def __init__(self, server):
+        self.port = server.port
+        self.process = None
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            ["redis-benchmark", "-h", "127.0.0.1", "-p", str(self.port), "-t", "set,get", "-r",
+             str(KEYS), "-q", "-l"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
 
 
 def benchmark(server, pipeline, requests):
@@ -288,6 +308,30 @@ class Demo:
             self.table += [(load[0], f"{cell[2]} functions, {METHODS[cell[1]]}", self.row(cell))
                            for cell in cells if cell[0] == load]
 
+    def look(self, server, command, seconds, function):
+        """What a person would see: the lines of a trapless trace or latency under load."""
+        before = server.commands_processed()
+        while server.commands_processed() < before + 100:  # the load has begun
+            time.sleep(0.01)
+        done = subprocess.run(
+            [self.trapless, command, "-p", str(server.process.pid), "-d", str(seconds), "-q", function],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_TIMEOUT_S,
+            start_new_session=True, check=False)
+        if done.returncode:
+            raise Failure(f"trapless {command}: status {done.returncode}: {done.stderr.strip()}")
+        return done.stdout.splitlines()
+
+    def show_more(self, server):
+        with Load(server):
+            note("latency and events")
+            times = self.look(server, "latency", LATENCY_S, "call")
+            events = self.look(server, "trace", TRACE_S, "processCommand")
+        note("")
+        print(f"\ntrapless latency -d {LATENCY_S} call (redis-benchmark, plain)")
+        print("\n".join("  " + line for line in times))
+        print(f"\ntrapless trace -d {TRACE_S} processCommand, the first {EVENTS_SHOWN} events")
+        print("\n".join("  " + line for line in events[:1 + EVENTS_SHOWN] + events[-1:]))
+
     def row(self, cell):
         return {test: (statistics.median(rate for rate, _ in pairs),
                        statistics.median(ratio for _, ratio in pairs), len(pairs))
@@ -310,6 +354,7 @@ class Demo:
         for function in FUNCTIONS:
             print(f"  {self.hits[function]:>14,}  {function}")
         wrong = [entry for entry in self.exact if entry[1] != entry[2]]
+        self.show_more(server)
         print(f"\ncall() hits equal redis's own count of commands in {len(self.exact) - len(wrong)} "
               f"of {len(self.exact)} runs")
         print(f"stop time: median {statistics.median(self.stopped_ms):.3f} ms, longest "

@@ -14,6 +14,7 @@ struct tl_run {
     int signal_fd;
     bool target_gone;            // the target has ended; what it has started may not
     double start_ms, printed_ms; // attached; last interval print
+    uint64_t events_start_ns;    // what the times of events are counted from; 0: no event yet
     size_t reasons[TL_REFUSAL_COUNT];
 };
 

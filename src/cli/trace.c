@@ -8,7 +8,6 @@
 
 struct take {
     struct tl_run *run;
-    uint64_t start_ns;
     struct tl_diag *diag;
 };
 
@@ -16,17 +15,20 @@ static int event_take(void *opaque, const struct tl_event *event)
 {
     struct take *take = opaque;
     struct tl_run *run = take->run;
+    uint64_t start_ns = (uint64_t)(run->start_ms * 1e6);
+    if (!run->events_start_ns) // the first may have come before all was placed
+        run->events_start_ns = event->ts_ns < start_ns ? event->ts_ns : start_ns;
     int error = event->site < run->count ? 0 : tl_run_sites(run, take->diag);
     if (error)
         return error;
     if (event->site < run->count)
-        tl_show_event(&run->cli->show, &run->labels[event->site], event, take->start_ns);
+        tl_show_event(&run->cli->show, &run->labels[event->site], event, run->events_start_ns);
     return 0;
 }
 
 static int events_drain(struct tl_run *run, struct tl_diag *diag)
 {
-    struct take take = {.run = run, .start_ns = (uint64_t)(run->start_ms * 1e6), .diag = diag};
+    struct take take = {.run = run, .diag = diag};
     return tl_session_events(run->session, event_take, &take, diag);
 }
 

@@ -84,6 +84,9 @@ class Demo(unittest.TestCase):
         self.assertEqual(self.child.returncode, 0, errors + out)
         self.assertIn("0 differ", out)
         self.assertIn("runs on and answers", out)
+        self.assertRegex(out, r"(?m)^  call  \(.*redis.*\)  jump, return: exit$")
+        self.assertRegex(out, r"(?m)^    count [\d,]+  min \d+")
+        self.assertRegex(out, r"(?m)^ +\d+\.\d{9} +\d+ +\d+  processCommand +0x[0-9a-f]+")
         self.assert_nothing_left(pids)
 
 
