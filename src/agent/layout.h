@@ -195,9 +195,9 @@ struct tl_pair {
 // for at most TL_HIJACK_STEPS slots. An entry takes the first slot that is free or holds its own key (of a
 // frame that was left by a jump): a slot of the same key behind it is older, and never looked at while the
 // newer one lives. Slots of frames that were left by a jump stay taken until a call at the same place.
-#define TL_HIJACK_SLOTS 65536u
+#define TL_HIJACK_SLOTS 262144u // a shadow of 2 MiB of stack: 8 MiB, of which only what is used is memory
 #define TL_HIJACK_STEPS 64u
-#define TL_HIJACK_WRAP_SHIFT 19
+#define TL_HIJACK_WRAP_SHIFT 21
 #define TL_HIJACK_WRAP_STEP 3u
 #define TL_HIJACK_RANGES_MAX 1021u
 #define TL_HIJACK_PROVEN 1024u

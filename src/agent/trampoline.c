@@ -4,8 +4,9 @@
 // loss counters, and one word of libgcc's unwinding context; never searches a stack.
 // Invariants:
 //   1. While a return address is replaced, its slot is the first of its key, and nobody takes it but its return.
-//   2. A return address is replaced only where it is proved to be one: it lies in text that the controller listed,
-//      behind a call instruction (or is the C library's return from a signal handler).
+//   2. A return address is replaced only where it is proved to be one: the controller has looked at the function's
+//      code, which pops it by nothing but a return, and it lies in text that the controller listed. Not there lie
+//      those into code that was made at run time, whose runtime may look for its own addresses on the stack.
 //   3. An entry whose return will not be recorded is counted as lost.
 #include "agent/inside.h"
 #include "arch/x86_64/trampoline_layout.h"
@@ -24,7 +25,6 @@ SAME(HIJACK_ORIGINAL, offsetof(struct tl_hijack_slot, original));
 SAME(HIJACK_COUNTER, offsetof(struct tl_hijack_slot, counter_off));
 SAME(HIJACK_RETURNED, offsetof(struct tl_hijack_slot, returned));
 
-#define CALL_SIZE_MAX 7   // Intel SDM volume 2, "CALL": ff /2 with a SIB byte and a 32-bit displacement
 #define RANGE_STEPS_MAX 16 // halvings of TL_HIJACK_RANGES_MAX
 
 // In the image's head; the controller wrote it before any site led here.
@@ -86,65 +86,23 @@ static struct tl_hijack_slot *slot_claim(struct tl_hijack_head *head, uint64_t k
 
 // ---- is it a return address? ----------------------------------------------------------------------
 
-// The listed range that addr lies in, not at its start. NULL: none.
-static const struct tl_range *range_find(const struct tl_hijack_head *head, uint64_t addr)
+// Whether addr lies in a listed range.
+static bool in_text(const struct tl_hijack_head *head, uint64_t addr)
 {
     uint64_t low = 0, high = head->range_count;
     if (high > TL_HIJACK_RANGES_MAX)
-        return NULL;
+        return false;
     for (int i = 0; i < RANGE_STEPS_MAX && low < high; i++) {
         uint64_t middle = low + (high - low) / 2;
         const struct tl_range *range = &head->range[middle];
-        if (addr <= range->start)
+        if (addr < range->start)
             high = middle;
         else if (addr >= range->end)
             low = middle + 1;
         else
-            return range;
-    }
-    return NULL;
-}
-
-// Whether the bytes before `at` end in a call; room: how many may be read. A call that is probed itself may
-// have been made a jump to its detour, which pushes the original return address.
-static bool call_before(const uint8_t *at, uint64_t room)
-{
-    if (room >= 5 && at[-5] == 0xe8)
-        return true;
-    for (uint64_t size = 2; size <= CALL_SIZE_MAX && size <= room; size++) {
-        const uint8_t *call = at - size;
-        uint8_t mod = call[1] >> 6, rm = call[1] & 7;
-        if (call[0] == 0xe9)
-            return true;
-        if (call[0] != 0xff || (call[1] >> 3 & 7) != 2)
-            continue;
-        uint64_t length = 2;
-        bool sib = mod != 3 && rm == 4;
-        length += sib;
-        if (mod == 1)
-            length += 1;
-        else if (mod == 2 || (mod == 0 && rm == 5))
-            length += 4;
-        else if (mod == 0 && sib && size > 2 && (call[2] & 7) == 5)
-            length += 4;
-        if (length == size)
             return true;
     }
     return false;
-}
-
-// mov $15, %rax; syscall (rt_sigreturn): where the C libraries' signal handlers return to. In two
-// encodings.
-static bool returns_from_signal(const uint8_t *at, uint64_t room)
-{
-    static const uint8_t wide[] = {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05};
-    static const uint8_t narrow[] = {0xb8, 15, 0, 0, 0, 0x0f, 0x05};
-    bool is_wide = room >= sizeof wide, is_narrow = room >= sizeof narrow;
-    for (uint64_t i = 0; is_wide && i < sizeof wide; i++)
-        is_wide = at[i] == wide[i];
-    for (uint64_t i = 0; is_narrow && i < sizeof narrow; i++)
-        is_narrow = at[i] == narrow[i];
-    return is_wide || is_narrow;
 }
 
 static bool address_proved(struct tl_hijack_head *head, uint64_t addr)
@@ -152,11 +110,7 @@ static bool address_proved(struct tl_hijack_head *head, uint64_t addr)
     uint64_t *proven = &head->proven[addr % TL_HIJACK_PROVEN];
     if (__atomic_load_n(proven, __ATOMIC_RELAXED) == addr)
         return true;
-    const struct tl_range *range = range_find(head, addr);
-    if (!range)
-        return false;
-    const uint8_t *at = (const uint8_t *)(uintptr_t)addr;
-    if (!call_before(at, addr - range->start) && !returns_from_signal(at, range->end - addr))
+    if (!in_text(head, addr))
         return false;
     __atomic_store_n(proven, addr, __ATOMIC_RELAXED);
     return true;

@@ -78,14 +78,28 @@ void tl_session_trampoline_destroy(struct tl_batch *batch)
 
 // ---- the function -------------------------------------------------------------------------------
 
-// Functions that keep their return address, return by it twice, or ask who called them. Names start so.
+// Functions that keep their return address, return by it twice, or ask who called them.
 static const char *const keepers[] = {
     "setjmp", "_setjmp", "__setjmp", "sigsetjmp", "__sigsetjmp", "_sigsetjmp", // kept in the buffer
     "getcontext", "__getcontext", "swapcontext", "__swapcontext",              // ... in the context
     "vfork", "__vfork", "__libc_vfork", "syscall", "clone", "__clone", "clone3", "__clone3", // twice
-    "dlopen", "dlmopen", "dlsym", "dlvsym", "_dl_sym", "_dl_vsym", "_dl_open", "__libc_dl", // who called?
-    "mcount", "_mcount", "__fentry__", "__morestack", "_dl_runtime_", "_dl_tlsdesc_", "_Unwind_",
+    "dlopen", "__dlopen", "dlmopen", "__dlmopen", "dlsym", "__dlsym", "dlvsym", "__dlvsym", // who called?
+    "_dl_sym", "_dl_vsym", "_dl_open", "mcount", "_mcount", "__fentry__",
 };
+static const char *const keeper_starts[] = {"__morestack", "_dl_runtime_", "_dl_tlsdesc_", "_Unwind_"};
+
+static bool is_keeper(const char *name)
+{
+    for (size_t i = 0; i < TL_ARRAY_COUNT(keepers); i++) {
+        if (strcmp(name, keepers[i]) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < TL_ARRAY_COUNT(keeper_starts); i++) {
+        if (strncmp(name, keeper_starts[i], strlen(keeper_starts[i])) == 0)
+            return true;
+    }
+    return false;
+}
 
 static bool keeper_named(const struct tl_module *module, tl_addr function)
 {
@@ -99,10 +113,8 @@ static bool keeper_named(const struct tl_module *module, tl_addr function)
             high = middle;
     }
     for (; low < count && symbol[low].vaddr == function; low++) {
-        for (size_t i = 0; i < TL_ARRAY_COUNT(keepers); i++) {
-            if (strncmp(symbol[low].name, keepers[i], strlen(keepers[i])) == 0)
-                return true;
-        }
+        if (is_keeper(symbol[low].name))
+            return true;
     }
     return false;
 }
@@ -153,6 +165,8 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
         if (arch->reads_return(&insn, frame.sp, frame.fp))
             return false;
         frame_step(arch, &frame, &insn);
+        if (frame.sp < 0 && frame.sp != TL_DEPTH_UNKNOWN) // it gives back what it never took: only a part
+            return false;
     }
     return true;
 }
