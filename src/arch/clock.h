@@ -7,5 +7,7 @@
 
 // Read after all that stands before it in the program, and before all that stands behind.
 uint64_t tl_arch_ticks(void);
+// Whether the processor promises that it goes on at one rate, asleep or not.
+bool tl_arch_ticks_steady(void);
 
 #endif

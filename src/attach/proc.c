@@ -318,6 +318,7 @@ enum status_key {
     KEY_SIG_IGNORED,
     KEY_SIG_CAUGHT,
     KEY_FEATURES,
+    KEY_INNER,
     KEY_NAME,
     KEY_COUNT
 };
@@ -337,6 +338,7 @@ static const char *const status_keys[KEY_COUNT] = {
     [KEY_SIG_IGNORED] = "SigIgn:",
     [KEY_SIG_CAUGHT] = "SigCgt:",
     [KEY_FEATURES] = "x86_Thread_features:",
+    [KEY_INNER] = "NSpid:",
     [KEY_NAME] = "Name:",
 };
 
@@ -379,6 +381,13 @@ static bool status_value(enum status_key key, struct cursor *line, struct tl_pro
         return out->state != '\0';
     case KEY_FEATURES: // a line like "shstk wrss" (Linux 6.6, arch/x86/kernel/cpu/proc.c)
         out->shadow_stack = word_found(line, "shstk");
+        return true;
+    case KEY_INNER: // outermost first (Linux 4.1, fs/proc/array.c)
+        for (first = 0; line->at < line->end; cursor_blanks(line)) {
+            if (!cursor_number(line, 10, INT_MAX, &first))
+                return false;
+        }
+        out->inner_id = (pid_t)first;
         return true;
     case KEY_UID:
         if (!status_number(line, 10, UINT32_MAX, &first) ||

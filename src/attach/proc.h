@@ -46,6 +46,7 @@ struct tl_proc_status {
     bool user_worker;    // a kernel worker inside the process (io_uring, vhost): runs no user code
     bool memory;         // it has an address space; not when it is ending
     bool shadow_stack;   // x86_Thread_features names shstk
+    pid_t inner_id;      // of the task, in its own, innermost pid namespace; 0: the kernel has none
 };
 // The parsers alone: text in the format of /proc/PID/status, and of /proc/PID/stat. Each fills its
 // own fields and leaves the others as they are.

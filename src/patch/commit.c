@@ -462,25 +462,6 @@ static int threads_move_all(struct commit *commit)
     return error;
 }
 
-// The detours read the thread pointer in a way that was sound for one thread; now all can be asked.
-static int thread_pointer_check(struct commit *commit)
-{
-    struct tl_install *install = commit->install;
-    uint64_t way = tl_region_thread_pointer(install->target);
-    if (install->thread_pointer == TL_TP_SHARED || way == install->thread_pointer)
-        return 0;
-    install->thread_pointer = way;
-    const uint64_t word = way;
-    int error = tl_target_write(
-        install->target, install->header.control_addr + offsetof(struct tl_control, thread_pointer),
-        &word, sizeof word, NULL, commit->diag);
-    if (error)
-        return error;
-    return tl_diag_set(commit->diag, TL_E_AGAIN,
-                       "pid %d: some threads have no thread pointer of their own: plan again",
-                       (int)tl_target_pid(install->target));
-}
-
 static void states_set(struct commit *commit)
 {
     for (size_t i = 0; i < commit->install->writes.count; i++) {
@@ -556,7 +537,7 @@ static int text_change(struct commit *commit)
 static int commit_stopped(struct commit *commit)
 {
     struct tl_install *install = commit->install;
-    int error = thread_pointer_check(commit);
+    int error = tl_facts_check(install, commit->diag); // what one thread said, all are asked now
     if (!error)
         error = text_change(commit);
     if (error) {

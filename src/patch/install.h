@@ -5,6 +5,7 @@
 //   text.c     bytes of the target's text: compare, write, put back, give pages back
 //   detach.c   verify, detach            leftover.c what earlier controllers left
 //   faults.c   the target's fault handlers  trampoline.c replaced return addresses
+//   facts.c    clock, thread ids
 //   family.c   copies in forked children  rearm.c    a library that came back
 #ifndef TL_PATCH_INSTALL_H
 #define TL_PATCH_INSTALL_H
@@ -60,6 +61,7 @@ struct tl_install {
     struct tl_target *target;
     struct tl_block_layout blocks;
     struct tl_install_facts facts;
+    uint64_t counter_per_ms; // rate of the processor's counter; 0: nothing is timed
     bool follow;
     bool hijack;
     uint32_t hijack_lost;
@@ -187,6 +189,16 @@ bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *heade
 // All stopped: puts replaced return addresses back, in coroutines' stacks too. Those that a thread is just
 // about to replace, or to come back from, stay: the agent stays too. Returns how many.
 size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header);
+
+// ---- facts.c
+// Measures the counter; takes some milliseconds, so before anything is held.
+void tl_facts_clock_rate(struct tl_install *install);
+// Fills install->facts; with a borrowed thread, once there is a control page.
+int tl_facts_learn(struct tl_install *install, struct tl_diag *diag);
+uint64_t tl_facts_ticks_per_ms(const struct tl_install *install);
+// With all threads held, before text is written: is what held for one thread so for all? TL_E_AGAIN: the
+// plans are to be made again.
+int tl_facts_check(struct tl_install *install, struct tl_diag *diag);
 
 // ---- leftover.c
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.

@@ -36,6 +36,9 @@ struct tl_install_facts {
     uint64_t tid_off;  // 0: not known
 };
 void tl_install_facts(const struct tl_install *install, struct tl_install_facts *out);
+// Keeps the coarse clock fresh, where that is what records are stamped with; else does nothing. Times are
+// as exact as the calls are frequent.
+void tl_install_clock_tick(struct tl_install *install);
 
 // Replaced return addresses. What the target maps executable has changed: tells it where return addresses
 // may lie now. Prepare does it once. The target may run. 0 also where nothing is replaced.

@@ -140,6 +140,7 @@ static int code_map(struct tl_install *install, struct tl_diag *diag)
     head.follow = install->follow;
     head.tid_off = install->facts.tid_off;
     head.clock = install->facts.clock;
+    head.ticks_per_ms = tl_facts_ticks_per_ms(install);
     head.thread_pointer = install->thread_pointer;
     head.hijack_addr = header->hijack_addr;
     head.hijack_lost = UINT64_C(8) * install->hijack_lost;
@@ -169,7 +170,8 @@ static int data_fill(struct tl_install *install, const struct tl_memfd *memfd, s
                                           .version = TL_LAYOUT_VERSION,
                                           .probe_count = install->blocks.probe_count,
                                           .stride = install->blocks.stride,
-                                          .size = install->header.data_size};
+                                          .size = install->header.data_size,
+                                          .coarse_ns = tl_now_ns()};
     int error = tl_memfd_write(memfd, &header, sizeof header, 0, diag);
     if (error)
         return error;
@@ -199,7 +201,7 @@ static int data_map(struct tl_install *install, struct tl_diag *diag)
     error = data_fill(install, &memfd, diag);
     if (!error)
         error = tl_region_map(target, header->data_addr, header->data_size, PROT_READ | PROT_WRITE,
-                              MAP_SHARED, memfd.remote, 0, diag);
+                              MAP_SHARED | MAP_NORESERVE, memfd.remote, 0, diag);
     tl_memfd_close(target, &memfd);
     return error;
 }
@@ -240,7 +242,9 @@ static int regions_map(struct tl_install *install, struct tl_diag *diag)
     int error = control_map(install, diag);
     if (error)
         return error;
-    error = code_map(install, diag);
+    error = tl_facts_learn(install, diag);
+    if (!error)
+        error = code_map(install, diag);
     if (!error)
         error = data_map(install, diag);
     if (!error)
@@ -349,6 +353,8 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
         .process_count = options->process_count ? options->process_count : 1,
     };
     install->follow = options->follow;
+    if (options->clock)
+        tl_facts_clock_rate(install);
     install->hijack = options->hijack;
     install->hijack_lost = options->hijack_lost;
     install->beside = options->beside;
@@ -410,6 +416,12 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
     emit->leave_addr = agent + head->leave_off;
     for (size_t i = 0; i < TL_RECORD_ENTRIES; i++)
         emit->record_addr[i + 1] = head->record_off[i] ? agent + head->record_off[i] : 0;
+    // What has no room is not recorded: the emitter then finds no entry.
+    if (!install->blocks.ring_slots)
+        emit->record_addr[TL_RECORD_EVENT] = emit->record_addr[TL_RECORD_GO_EVENT] =
+            emit->record_addr[TL_RECORD_RETURN] = 0;
+    if (!install->blocks.hist_count)
+        emit->record_addr[TL_RECORD_ENTER] = emit->record_addr[TL_RECORD_EXIT] = 0;
 }
 
 size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out,
