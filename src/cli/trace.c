@@ -2,8 +2,6 @@
 //
 // The run itself is run.c's. Invariant: hits = lines + dropped for each probe, and the end says
 // what was dropped.
-#include <time.h>
-
 #include "cli/run.h"
 
 struct take {
