@@ -107,7 +107,10 @@ static void site_window(struct tl_analysis *analysis, uint32_t function, struct 
             return;
         }
         last = &site->insn[i];
-        enum tl_refusal stop = window_stop(analysis, last);
+        // A goroutine that waits may have been stopped at any instruction, and its stack is nowhere
+        // that it could be looked for.
+        enum tl_refusal stop =
+            tl_is_go(analysis, last->addr) ? TL_REFUSE_STACK_WORD : window_stop(analysis, last);
         if (stop != TL_REFUSE_NONE) {
             site->window_end_refusal = (uint8_t)stop;
             return;
@@ -251,6 +254,17 @@ int tl_analysis_window(struct tl_analysis *analysis, struct tl_site_facts *site,
     return tl_analysis_site(analysis, site->vaddr, site, diag);
 }
 
+// Go functions without a stack check may run with no stack left.
+static void site_go(struct tl_analysis *analysis, uint32_t function, struct tl_site_facts *site)
+{
+    tl_addr behind;
+    site->go = tl_is_go(analysis, site->vaddr);
+    site->no_stack =
+        site->go && (function == FUNCTION_NONE ||
+                     !tl_analysis_stack_check(analysis, site->function.vaddr, &behind) ||
+                     (site->vaddr >= site->function.vaddr && site->vaddr < behind));
+}
+
 int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out,
                      struct tl_diag *diag)
 {
@@ -267,6 +281,7 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
                            (unsigned long long)vaddr);
     if (function != FUNCTION_NONE)
         site.function = analysis->facts.functions[function];
+    site_go(analysis, function, &site);
     site_insns(analysis, &site);
     if (!tl_code_starts(analysis, vaddr)) {
         site.refusal = tl_code_covering(analysis, vaddr) != 0 ? TL_REFUSE_NOT_BOUNDARY
@@ -297,14 +312,6 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
     site.dead = site_dead(analysis, vaddr);
     *out = site;
     return 0;
-}
-
-tl_addr tl_analysis_entry(struct tl_analysis *analysis, tl_addr vaddr)
-{
-    struct tl_insn insn;
-    if (tl_decode_at(analysis, vaddr, true, &insn) && (insn.flags & TL_INSN_LANDING) != 0)
-        return vaddr + insn.size;
-    return vaddr;
 }
 
 bool tl_analysis_boundaries(struct tl_analysis *analysis, tl_addr vaddr, tl_addr *below,

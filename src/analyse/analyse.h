@@ -56,6 +56,9 @@ struct tl_module_facts {
     const struct tl_range *avoid;
     size_t avoid_count;
     uint16_t elf_machine; // 0: x86-64
+    // Code made by Go's compiler (end 0: none): goroutines move between threads and keep return
+    // addresses of any instruction on stacks of their own; arguments are in Go's registers.
+    struct tl_range go_text;
     bool position_fixed; // ET_EXEC: immediates and data words of 4 and 8 bytes may hold text addresses
 };
 
@@ -82,6 +85,8 @@ struct tl_site_facts {
     uint8_t window_end_refusal; // enum tl_refusal: what stopped the window from growing
     bool window_pending;        // lazy: window_max is only the first instruction until tl_analysis_window()
     uint8_t refusal;            // enum tl_refusal: never patched, at all (no jump), or NONE
+    bool go;       // Go code: see go_text
+    bool no_stack; // Go code that may run with no stack left: no detour that uses any, no own block
     bool entry;                 // the site is the function's entry (behind endbr64 if there is one);
                                 // false for a part that only the unwind table knows and nobody calls
     bool looped;                // entry only: a branch of the function leads to this instruction
@@ -105,8 +110,12 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
 void tl_analysis_set_lazy(struct tl_analysis *analysis, bool lazy);
 int tl_analysis_window(struct tl_analysis *analysis, struct tl_site_facts *site, struct tl_diag *diag);
 
-// Where an entry probe of the function at vaddr goes: behind its endbr64, else vaddr itself.
+// Where an entry probe of the function at vaddr goes: behind its endbr64, in Go code behind its stack
+// check, else vaddr itself.
 tl_addr tl_analysis_entry(struct tl_analysis *analysis, tl_addr vaddr);
+
+// The address behind the stack check that the function begins with, as Go functions do. false: none.
+bool tl_analysis_stack_check(struct tl_analysis *analysis, tl_addr function, tl_addr *behind);
 
 // How a function is left.
 enum tl_exit_kind {

@@ -136,6 +136,10 @@ int tl_code_module(struct tl_analysis *analysis);
 // and with the code that is known.
 int tl_code_flood(struct tl_analysis *analysis, tl_addr addr, bool trial);
 
+// entry.c
+bool tl_is_go(const struct tl_analysis *analysis, tl_addr addr);
+tl_addr tl_entry_landing(const struct tl_analysis *analysis, tl_addr vaddr); // behind endbr64
+
 // crossings.c: who comes from elsewhere
 int tl_crossing_add(struct tl_analysis *analysis, tl_addr from, tl_addr to);
 int tl_crossings_finish(struct tl_analysis *analysis); // adds what tables hold, sorts

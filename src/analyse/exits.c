@@ -151,7 +151,7 @@ static void piece_add(struct exit_walk *walk, uint32_t function)
 static bool is_stub(const struct exit_walk *walk, tl_addr addr)
 {
     struct tl_insn insn;
-    return tl_decode_at(walk->analysis, tl_analysis_entry(walk->analysis, addr), true, &insn) &&
+    return tl_decode_at(walk->analysis, tl_entry_landing(walk->analysis, addr), true, &insn) &&
            insn.flow == TL_FLOW_IJUMP && (insn.flags & TL_INSN_PCREL_DATA) != 0;
 }
 
@@ -195,7 +195,7 @@ static enum way_kind way_foreign(const struct exit_walk *walk, tl_addr to)
     if (function == FUNCTION_NONE)
         return WAY_UNKNOWN;
     const struct tl_extent *extent = &walk->analysis->facts.functions[function];
-    bool start = to == extent->vaddr || to == tl_analysis_entry(walk->analysis, extent->vaddr);
+    bool start = to == extent->vaddr || to == tl_entry_landing(walk->analysis, extent->vaddr);
     if (!is_part_like(walk, function))
         return start ? WAY_TAIL : WAY_UNKNOWN;
     return start && !extent->part && is_jumped_by_many(walk, function) ? WAY_TAIL : WAY_PART;
@@ -398,8 +398,8 @@ static void node_follow(struct exit_walk *walk, size_t index, uint32_t at)
             return;
         if (node->next != NODE_NONE)
             state_merge(walk, index, node->next, &after);
-        else
-            walk->unknown = true; // runs into code of somebody else
+        else if ((node->flags & TL_INSN_NOP) == 0 || before.rank == RANK_CERTAIN)
+            walk->unknown = true; // runs into code of somebody else, not only behind a last call
         return;
     case TL_FLOW_JUMP:
         branch_follow(walk, index, node, node->target, &after);
@@ -620,7 +620,7 @@ int tl_analysis_exits(struct tl_analysis *analysis, tl_addr function, struct tl_
     uint32_t index = tl_function_starting(analysis, function);
     int status = tl_code_module(analysis);
     if (status == 0 && index != FUNCTION_NONE) {
-        walk.entry = tl_analysis_entry(analysis, function);
+        walk.entry = tl_entry_landing(analysis, function);
         piece_add(&walk, index);
         if (!walk.unknown && walk.status == 0)
             walk_all(&walk);

@@ -463,6 +463,7 @@ static void publish(struct tl_facts *facts, const struct tl_image *image)
     facts->facts.rseq_count = facts->rseq.count;
     facts->facts.avoid = facts->avoid.range;
     facts->facts.avoid_count = facts->avoid.count;
+    facts->facts.go_text = tl_go_text(image, &facts->runs);
     facts->facts.position_fixed = image->type == ET_EXEC;
 }
 

@@ -69,4 +69,9 @@ int tl_unwind_read(const struct tl_image *image, const struct tl_runs *runs,
                    struct tl_range_list *functions, struct tl_vaddr_list *landing_pads,
                    struct tl_diag *diag);
 
+// --- go.c ---
+
+// Where the image's Go code lies; end 0: it has none.
+struct tl_range tl_go_text(const struct tl_image *image, const struct tl_runs *runs);
+
 #endif

@@ -61,6 +61,7 @@ enum tl_unwinder {
 };
 // *find_fde: vaddr of _Unwind_Find_FDE, set for LIBGCC.
 enum tl_unwinder tl_image_unwinder(struct tl_image *image, tl_addr *find_fde);
+bool tl_image_go(const struct tl_image *image); // made by Go's own compiler, at least in part
 // Section name that holds vaddr (".text", ".plt"), or NULL.
 const char *tl_image_section_at(const struct tl_image *image, tl_addr vaddr);
 

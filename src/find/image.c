@@ -200,7 +200,10 @@ static int load_segment(struct tl_image *image, const GElf_Phdr *header, struct 
     return 0;
 }
 
-// Copies the build-id note (name "GNU", type NT_GNU_BUILD_ID) out of one run of notes.
+#define NOTE_GO_BUILD_ID 4u // cmd/link, ELF_NOTE_GOBUILDID_TAG
+
+// Copies the build-id note (name "GNU", type NT_GNU_BUILD_ID) out of one run of notes. Go's own note,
+// if it comes first, is noted.
 static void build_id_read(struct tl_image *image, uint64_t off, uint64_t size)
 {
     struct tl_view notes = {tl_file_at(image->file, off, size), size};
@@ -217,6 +220,10 @@ static void build_id_read(struct tl_image *image, uint64_t off, uint64_t size)
             memcmp(owner, "GNU", sizeof owner) == 0 &&
             tl_view_read(notes, content, image->build_id, note.n_descsz))
             image->build_id_size = note.n_descsz;
+        else if (note.n_type == NOTE_GO_BUILD_ID && note.n_namesz == sizeof owner &&
+                 tl_view_read(notes, name, owner, sizeof owner) &&
+                 memcmp(owner, "Go\0", sizeof owner) == 0)
+            image->go_note = true;
         at = content + ((note.n_descsz + 3ull) & ~3ull);
     }
 }

@@ -64,6 +64,7 @@ struct tl_image {
     tl_addr eh_frame_hdr;         // PT_GNU_EH_FRAME, 0: none
     struct tl_range relro;        // PT_GNU_RELRO, vaddrs
     bool interpreter;             // has PT_INTERP
+    bool go_note;                 // has a note of Go's linker
     uint8_t build_id[TL_IMAGE_BUILD_ID_MAX];
     size_t build_id_size; // 0: none
     struct tl_dynamic dynamic;

@@ -309,7 +309,9 @@ static int find_address(struct finder *finder, size_t index)
     site->function = function;
     site->entry = function && place == entry;
     if (place != vaddr)
-        note_add(site, "the probe sits behind the function's endbr64");
+        note_add(site, tl_image_go(module->image)
+                           ? "the probe sits behind the function's stack check"
+                           : "the probe sits behind the function's endbr64");
     struct tl_symbols *symbols;
     if (function && tl_symbols_of(module->image, &symbols, NULL) == 0)
         names_at(symbols, function, false, &site->names);

@@ -104,6 +104,8 @@ void tl_x86_64_stack(const struct tl_insn *insn, struct tl_stack_step *out)
     default:
         break;
     }
+    if (zydis.operand_count == 0 || (operands[0].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) == 0)
+        return; // compared only
     int32_t plus;
     uint8_t from = source_describe(&zydis, operands, &plus);
     if (is_whole(&operands[0], REG_RSP)) {

@@ -84,6 +84,8 @@ static const char victim_text[] =
     FUNCTION("stack_switch", "mov rsp,[rdi]\nret")
     FUNCTION("calls_inside", "call 1f\n1: pop rax\nret")
     FUNCTION("recursive", "dec edi\nje 1f\ncall recursive\n1: at_recursive: ret")
+    FUNCTION("compares", "cmp rsp,[r14+16]\njbe 1f\npush rbx\npop rbx\nat_compares: ret\n"
+                         "1: call never\njmp compares")
     FUNCTION("early", "push rbx\npush rbp\nsub rsp,16\nmov eax,edi\nat_early3: add rsp,16\n"
                       "at_early2: pop rbp\nat_early1: pop rbx\nat_early: ret")
     FUNCTION("early_stops", "push rbx\npush rcx\nje 1f\nmov eax,edi\nat_early_stops1: pop rcx\n"
@@ -154,6 +156,7 @@ static const struct exits {
     {"stack_switch", UNKNOWN, {{0}}},
     {"calls_inside", UNKNOWN, {{0}}},
     {"recursive", 0, {{"at_recursive", RET}}},
+    {"compares", 0, {{"at_compares", RET}}},
     {"catches", 0, {{"at_catches", RET}, {"at_catches_pad", RET}}},
     {"junk", UNKNOWN, {{0}}},
 };
