@@ -108,6 +108,8 @@ void tl_stream_set_pushed_until(struct tl_stream *stream, uint64_t time_ns);
 int tl_stream_read(struct tl_stream *stream, struct tl_clock_map *clock, bool final,
                    int (*take)(void *opaque, uint32_t source, const struct tl_raw_event *event),
                    void *opaque, struct tl_diag *diag);
+// Whether all that a process slot's threads wrote was handed over. Its process is gone.
+bool tl_stream_process_drained(struct tl_stream *stream, uint32_t source, uint32_t process);
 // A process slot is about to be cleared for another owner: its rings are no longer known, and are found
 // again when they are written to. Read first, then forget, then tl_drain_process_clear.
 void tl_stream_process_forget(struct tl_stream *stream, uint32_t source, uint32_t process);

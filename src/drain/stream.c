@@ -215,6 +215,36 @@ void tl_stream_process_forget(struct tl_stream *stream, uint32_t source, uint32_
     }
 }
 
+static bool held_from(const struct tl_stream *stream, const struct tl_order_key *key,
+                      uint32_t source, uint32_t process)
+{
+    const struct tl_held *held = &stream->order.record[key->index];
+    return held->source == source && held->event.process == process;
+}
+
+bool tl_stream_process_drained(struct tl_stream *stream, uint32_t source, uint32_t process)
+{
+    const struct tl_order *order = &stream->order;
+    if (rings_find(stream, NULL) != 0)
+        return false;
+    for (size_t i = 0; i < stream->ring_count; i++) {
+        const struct block_ring *ring = &stream->ring[i];
+        // Acquire, as where it is read: the writers are gone.
+        if (ring->source == source && ring->process == process && !ring->ring.closed &&
+            ring->ring.tail != __atomic_load_n(&ring->ring.header->head, __ATOMIC_ACQUIRE))
+            return false;
+    }
+    for (size_t i = order->first; i < order->sorted_count; i++) {
+        if (held_from(stream, &order->sorted[i], source, process))
+            return false;
+    }
+    for (size_t i = 0; i < order->fresh_count; i++) {
+        if (held_from(stream, &order->fresh[i], source, process))
+            return false;
+    }
+    return true;
+}
+
 // ---- events
 // -----------------------------------------------------------------------------------------
 

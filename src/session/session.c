@@ -3,6 +3,7 @@
 //
 // Invariant: whatever was placed is taken back by tl_session_detach or tl_session_destroy, and a failed
 // attach leaves the target as it was.
+#include "session/follow.h"
 #include "session/internal.h"
 
 #include <stdarg.h>
@@ -73,6 +74,7 @@ void tl_session_destroy(struct tl_session *session)
     if (session->attached)
         (void)tl_session_detach(session, NULL);
     tl_stream_destroy(session->stream);
+    tl_follow_destroy(session);
     // The first one's install stands beside the others', and its target serves them.
     for (size_t i = session->batch_count; i-- > 0;)
         tl_batch_destroy(session->batch[i]);
@@ -131,14 +133,14 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
     double start = tl_session_now_ms();
     if (session->attached)
         return tl_diag_set(diag, TL_E_USAGE, "the session is attached already");
-    if (!batch->sites.count)
+    if (!batch->sites.count && !tl_session_may_match_later(session))
         return tl_diag_set(diag, TL_E_NOMATCH, "no probe matched");
     int error = tl_batch_lines(batch, diag);
     if (error)
         return error;
     session->attached = true;
     error = tl_batch_place(batch, diag);
-    if (!error && !tl_batch_placed(batch))
+    if (!error && batch->sites.count && !tl_batch_placed(batch))
         error = tl_diag_set(diag, TL_E_NOMATCH, "none of %zu probes could be placed: %s",
                             batch->sites.count, tl_session_site(session, 0)->reason);
     if (!error)
@@ -170,6 +172,9 @@ void tl_session_lines_sum(struct tl_session *session)
 int tl_session_poll(struct tl_session *session, struct tl_diag *diag)
 {
     bool alive = false;
+    int looked = tl_session_look_after(session, diag);
+    if (looked < 0)
+        return looked;
     for (size_t i = 0; i < session->batch_count; i++) {
         struct tl_batch *batch = session->batch[i];
         if (batch->gone)
@@ -183,13 +188,13 @@ int tl_session_poll(struct tl_session *session, struct tl_diag *diag)
     for (size_t i = 0; i < session->batch_count; i++)
         tl_batch_refresh(session->batch[i]);
     tl_session_lines_sum(session);
-    return !alive;
+    return !(alive || tl_follow_alive(session));
 }
 
 int tl_session_poll_ms(const struct tl_session *session)
 {
-    (void)session;
-    return POLL_MS;
+    int hooks = tl_session_hooks_poll_ms(session);
+    return hooks && hooks < POLL_MS ? hooks : POLL_MS;
 }
 
 int tl_session_detach(struct tl_session *session, struct tl_diag *diag)
@@ -206,6 +211,8 @@ int tl_session_detach(struct tl_session *session, struct tl_diag *diag)
         if (batch->stopped_ms > session->stopped_ms)
             session->stopped_ms = batch->stopped_ms;
     }
+    int copies = tl_follow_detach(session, error ? NULL : diag);
+    error = error ? error : copies;
     for (size_t i = 0; i < session->batch_count; i++)
         tl_batch_refresh(session->batch[i]);
     tl_session_lines_sum(session);
