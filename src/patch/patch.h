@@ -44,8 +44,12 @@ void tl_install_clock_tick(struct tl_install *install);
 // may lie now. Prepare does it once. The target may run. 0 also where nothing is replaced.
 int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag);
 // Two installs of one process: an unwinder that either has a probe on knows what both replaced. Before the
-// second replaces any. (Later ones are joined to any of the earlier ones.)
-int tl_install_hijack_join(struct tl_install *first, struct tl_install *second, struct tl_diag *diag);
+// second replaces any. (Later ones are joined to any of the earlier ones.) The first may have come into the
+// second's process by fork.
+int tl_install_hijack_join(const struct tl_install *first, struct tl_install *second,
+                           struct tl_diag *diag);
+// Puts all replaced return addresses back. Afterwards, with no HIJACK record in the text, none is left.
+int tl_install_hijack_end(struct tl_install *install, struct tl_diag *diag);
 
 // The shared memory, for drain; borrowed. data is NULL before prepare.
 struct tl_drain_memory;

@@ -6,12 +6,17 @@
 // trampoline's address, and lies in executable memory; the target's own words are believed no further.
 #include "patch/install.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
-#define SLOTS_AT_ONCE 4096u
+#define SLOTS_PER_PAGE (TL_PAGE_SIZE / sizeof(struct tl_hijack_slot))
+#define SLOT_PAGES (TL_HIJACK_SLOTS / SLOTS_PER_PAGE)
+#define PAGE_THERE (UINT64_C(3) << 62) // present or swapped: Documentation/admin-guide/mm/pagemap.rst
 
 uint64_t tl_hijack_size(void)
 {
@@ -19,10 +24,10 @@ uint64_t tl_hijack_size(void)
 }
 
 // While the target runs, or stands: plain memory that may be written.
-static int words_write(struct tl_install *install, tl_addr addr, const void *buf, size_t size,
+static int words_write(struct tl_target *target, tl_addr addr, const void *buf, size_t size,
                        struct tl_diag *diag)
 {
-    pid_t pid = tl_target_pid(install->target);
+    pid_t pid = tl_target_pid(target);
     struct iovec here = {(void *)(uintptr_t)buf, size}, there = {(void *)(uintptr_t)addr, size};
     if (process_vm_writev(pid, &here, 1, &there, 1, 0) == (ssize_t)size)
         return 0;
@@ -69,12 +74,12 @@ int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag)
     // Empty in between, so that hardly any thread sees half of it; one that does finds a range of text
     // that was there, or is there now.
     const tl_addr count_addr = head + offsetof(struct tl_hijack_head, range_count);
-    error = words_write(install, count_addr, &none, sizeof none, diag);
+    error = words_write(install->target, count_addr, &none, sizeof none, diag);
     if (!error && count)
-        error = words_write(install, head + offsetof(struct tl_hijack_head, range), range,
+        error = words_write(install->target, head + offsetof(struct tl_hijack_head, range), range,
                             count * sizeof *range, diag);
     if (!error)
-        error = words_write(install, count_addr, &count, sizeof count, diag);
+        error = words_write(install->target, count_addr, &count, sizeof count, diag);
     free(range);
     return error;
 }
@@ -96,22 +101,23 @@ int tl_hijack_map(struct tl_install *install, struct tl_diag *diag)
                                header->agent_addr + install->head.trampoline_off};
     _Static_assert(offsetof(struct tl_hijack_head, next) == 0 &&
                        offsetof(struct tl_hijack_head, trampoline) == 8, "the words' places");
-    error = words_write(install, header->hijack_addr, words, sizeof words, diag);
+    error = words_write(install->target, header->hijack_addr, words, sizeof words, diag);
     return error ? error : tl_install_hijack_ranges(install, diag);
 }
 
-int tl_install_hijack_join(struct tl_install *first, struct tl_install *second,
+int tl_install_hijack_join(const struct tl_install *first, struct tl_install *second,
                            struct tl_diag *diag)
 {
     tl_addr one = first->header.hijack_addr, two = second->header.hijack_addr;
+    struct tl_target *target = second->target; // the first may be there by fork only
     uint64_t next;
     if (!one || !two)
         return 0;
-    int error = tl_target_read(first->target, one, &next, sizeof next, diag);
+    int error = tl_target_read(target, one, &next, sizeof next, diag);
     if (!error) // at every moment each ring is whole
-        error = words_write(second, two, &next, sizeof next, diag);
+        error = words_write(target, two, &next, sizeof next, diag);
     if (!error)
-        error = words_write(first, one, &two, sizeof two, diag);
+        error = words_write(target, one, &two, sizeof two, diag);
     return error;
 }
 
@@ -136,6 +142,31 @@ static bool slot_put_back(struct tl_target *target, const struct tl_maps *maps,
            tl_target_write(target, slot->key, &slot->original, sizeof slot->original, NULL, NULL) == 0;
 }
 
+// Which pages of the slots are memory: the others were never used. Not known: all may be.
+static void pages_find(pid_t pid, tl_addr slots, uint64_t map[SLOT_PAGES])
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t size = SLOT_PAGES * sizeof *map;
+    if (fd < 0 || pread(fd, map, size, (off_t)(slots / TL_PAGE_SIZE * sizeof *map)) != (ssize_t)size)
+        memset(map, 0xff, size);
+    if (fd >= 0)
+        close(fd);
+}
+
+static size_t page_put_back(struct tl_target *target, const struct tl_maps *maps, tl_addr page,
+                            tl_addr trampoline)
+{
+    struct tl_hijack_slot slot[SLOTS_PER_PAGE];
+    size_t count = 0;
+    if (tl_target_read(target, page, slot, sizeof slot, NULL) != 0)
+        return 0;
+    for (size_t i = 0; i < SLOTS_PER_PAGE; i++)
+        count += slot[i].key && slot_put_back(target, maps, &slot[i], trampoline);
+    return count;
+}
+
 size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header)
 {
     struct tl_maps maps;
@@ -143,19 +174,38 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
     size_t count = 0;
     if (!header->hijack_addr || tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
         return 0;
-    struct tl_hijack_slot *slot = calloc(SLOTS_AT_ONCE, sizeof *slot);
-    bool ours = slot && tl_hijack_is(&maps, header) &&
+    uint64_t *there = malloc(SLOT_PAGES * sizeof *there);
+    const tl_addr slots = header->hijack_addr + offsetof(struct tl_hijack_head, slot);
+    bool ours = there && tl_hijack_is(&maps, header) &&
                 tl_target_read(target, header->hijack_addr + offsetof(struct tl_hijack_head, trampoline),
                                &trampoline, sizeof trampoline, NULL) == 0 &&
                 trampoline - header->agent_addr < header->agent_size;
-    for (size_t i = 0; ours && i < TL_HIJACK_SLOTS; i += SLOTS_AT_ONCE) {
-        tl_addr from = header->hijack_addr + offsetof(struct tl_hijack_head, slot) + i * sizeof *slot;
-        if (tl_target_read(target, from, slot, SLOTS_AT_ONCE * sizeof *slot, NULL) != 0)
-            break;
-        for (size_t k = 0; k < SLOTS_AT_ONCE; k++)
-            count += slot[k].key && slot_put_back(target, &maps, &slot[k], trampoline);
+    if (ours)
+        pages_find(tl_target_pid(target), slots, there);
+    for (size_t i = 0; ours && i < SLOT_PAGES; i++) {
+        if (there[i] & PAGE_THERE)
+            count += page_put_back(target, &maps, slots + i * TL_PAGE_SIZE, trampoline);
     }
-    free(slot);
+    free(there);
     tl_maps_deinit(&maps);
     return count;
+}
+
+static int end_run(void *opaque)
+{
+    struct tl_install *install = opaque;
+    bool held = tl_target_thread_count(install->target) != 0;
+    int error = tl_patch_hold(install->target, true, NULL);
+    if (!error)
+        (void)tl_hijack_put_back(install->target, &install->header);
+    if (!held)
+        tl_target_resume(install->target);
+    return error;
+}
+
+int tl_install_hijack_end(struct tl_install *install, struct tl_diag *diag)
+{
+    if (!install->header.hijack_addr || !tl_target_alive(install->target))
+        return 0;
+    return tl_target_run(install->target, end_run, install, diag);
 }

@@ -2,6 +2,7 @@
 //
 // It decides nothing about instructions or memory. Invariant: a probe that needs several points (every
 // exit of a function) is placed whole or not at all.
+#include "session/follow.h"
 #include "session/internal.h"
 #include "session/trampoline.h"
 
@@ -247,6 +248,8 @@ static int plan_guarded(struct tl_batch *batch, struct tl_diag *diag)
 static int requests_make(struct tl_batch *batch, struct tl_diag *diag)
 {
     int error = tl_batch_requests(batch, diag);
+    if (!error)
+        error = tl_session_hooks(batch, diag);
     return error ? error : tl_session_unwinders(batch, diag);
 }
 
@@ -316,10 +319,10 @@ static void install_options(struct tl_batch *batch, struct tl_install_options *o
 {
     const struct tl_session_options *options = &batch->session->options;
     *out = (struct tl_install_options){
-        .probe_count = (uint32_t)batch->sites.count,
+        .probe_count = batch->sites.count ? (uint32_t)batch->sites.count : 1, // hooks only
         .code_size_hint = batch->request_count * TL_SITE_PATCHES_MAX * sizeof(struct tl_log_patch),
         .beside = batch->beside ? batch->beside->install : NULL,
-        .clock = options->mode != TL_MODE_COUNT,
+        .clock = options->mode != TL_MODE_COUNT || tl_session_hooks_poll_ms(batch->session),
         .process_count = 1,
     };
     uint64_t thread = TL_BLOCK_HEADER_SIZE + UINT64_C(8) * out->probe_count;
@@ -350,7 +353,9 @@ static int jump_rung(struct tl_batch *batch, struct tl_diag *diag)
     if (error)
         return error;
     size_t own = batch->request_count;
-    error = plan_and_write(batch, diag);
+    error = tl_session_trampoline_join(batch, diag);
+    if (!error)
+        error = plan_and_write(batch, diag);
     for (int i = 1; error == TL_E_AGAIN && i < COMMIT_TRIES_MAX; i++) {
         plans_drop(batch, own);
         error = requests_make(batch, diag);
@@ -409,6 +414,8 @@ int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
     double start = tl_session_now_ms();
     batch->attached = true;
     int error = rungs_place(batch, diag);
+    if (!error)
+        error = tl_session_trampoline_check(batch, diag);
     struct tl_install_times times = {0};
     if (batch->install)
         tl_install_times(batch->install, &times);
@@ -496,6 +503,8 @@ int tl_batch_verify(struct tl_batch *batch, struct tl_diag *diag)
     if (gone < 0)
         return gone;
     int error = gone ? 0 : tl_session_guards_refresh(batch, diag);
+    if (!error && !gone)
+        error = tl_session_trampoline_check(batch, diag);
     if (!error)
         error = closed_take(batch, diag);
     return error ? error : gone;

@@ -18,7 +18,9 @@ struct unwinder {
 };
 
 struct tl_trampolines {
+    enum tl_refusal found;   // what the batch's own modules say
     enum tl_refusal refusal; // of every site of the process
+    bool ended;              // all was taken away again
     struct unwinder unwinder[UNWINDERS_MAX];
     size_t count;
     bool requested;
@@ -50,12 +52,61 @@ static enum tl_refusal unwinders_find(struct tl_batch *batch, struct tl_trampoli
     return TL_REFUSE_NONE;
 }
 
+static bool batch_hijacks(const struct tl_batch *batch)
+{
+    for (size_t i = 0; i < batch->point_count; i++) {
+        if (batch->points[i].kind == TL_RECORD_HIJACK)
+            return true;
+    }
+    return false;
+}
+
+// The next batch from *at on that was placed earlier in the process, or came into it by fork. NULL: no more.
+static struct tl_batch *earlier_next(const struct tl_batch *batch, size_t *at)
+{
+    struct tl_session *session = batch->session;
+    while (*at < session->batch_count) {
+        struct tl_batch *other = session->batch[(*at)++];
+        if (other && other != batch && other->install && !other->gone &&
+            (other->pid == batch->pid || other == batch->beside))
+            return other;
+    }
+    return NULL;
+}
+
+static bool earlier_hijacks(const struct tl_batch *batch)
+{
+    struct tl_batch *other;
+    for (size_t at = 0; (other = earlier_next(batch, &at));) {
+        if (batch_hijacks(other))
+            return true;
+    }
+    return false;
+}
+
+// A later batch knows its own modules only: the earlier ones must have seen to theirs.
+static enum tl_refusal earlier_refusal(const struct tl_batch *batch)
+{
+    struct tl_batch *other;
+    if (batch->beside && batch->beside->pid != batch->pid)
+        return TL_REFUSE_NO_UNWINDER;
+    for (size_t at = 0; (other = earlier_next(batch, &at));) {
+        const struct tl_trampolines *theirs = other->trampolines;
+        if (!theirs || (theirs->count && !theirs->requested))
+            return TL_REFUSE_NO_UNWINDER;
+        if (theirs->refusal != TL_REFUSE_NONE)
+            return theirs->refusal;
+    }
+    return TL_REFUSE_NONE;
+}
+
 static enum tl_refusal process_refusal(struct tl_batch *batch, struct tl_trampolines *out)
 {
     struct tl_proc_status status;
     if (batch->pid && (tl_proc_status_read(batch->pid, &status, NULL) || status.shadow_stack))
         return TL_REFUSE_TRAMPOLINE;
-    return unwinders_find(batch, out);
+    out->found = unwinders_find(batch, out);
+    return out->found ? out->found : earlier_refusal(batch);
 }
 
 // NULL: no memory.
@@ -198,23 +249,36 @@ void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_opt
     bool needed = batch->session->options.mode == TL_MODE_LATENCY;
     for (size_t i = 0; i < batch->sites.count && !needed; i++)
         needed = batch->sites.site[i].kind == TL_PROBE_RETURN;
-    if (!needed || batch->session->options.return_way == TL_RETURN_EXIT)
+    needed &= batch->session->options.return_way != TL_RETURN_EXIT;
+    const struct tl_trampolines *all = needed || batch->trampolines ? trampolines_of(batch) : NULL;
+    if (!all || (!(needed && all->refusal == TL_REFUSE_NONE) && !all->requested))
         return;
-    const struct tl_trampolines *all = trampolines_of(batch);
-    if (!all || all->refusal != TL_REFUSE_NONE)
-        return;
+    if (!options->probe_count) // unwinders only
+        options->probe_count = 1;
     options->hijack = true;
     options->hijack_lost = options->probe_count;
     options->probe_count *= 2;
 }
 
-static bool batch_hijacks(const struct tl_batch *batch)
+int tl_session_trampoline_join(struct tl_batch *batch, struct tl_diag *diag)
 {
-    for (size_t i = 0; i < batch->point_count; i++) {
-        if (batch->points[i].kind == TL_RECORD_HIJACK)
-            return true;
+    struct tl_batch *other;
+    for (size_t at = 0; batch->trampolines && (other = earlier_next(batch, &at));) {
+        if (other->trampolines)
+            return tl_install_hijack_join(other->install, batch->install, diag);
     }
-    return false;
+    return 0;
+}
+
+bool tl_session_trampoline_needs(struct tl_batch *batch)
+{
+    return earlier_hijacks(batch) && trampolines_of(batch) &&
+           (batch->trampolines->count || batch->trampolines->found != TL_REFUSE_NONE);
+}
+
+bool tl_session_trampoline_wants_loader(const struct tl_batch *batch)
+{
+    return batch->trampolines && batch_hijacks(batch) && !batch->trampolines->count;
 }
 
 int tl_session_unwinders(struct tl_batch *batch, struct tl_diag *diag)
@@ -224,7 +288,7 @@ int tl_session_unwinders(struct tl_batch *batch, struct tl_diag *diag)
     if (!all)
         return 0;
     all->requested = false;
-    if (!batch_hijacks(batch))
+    if (!batch_hijacks(batch) && !earlier_hijacks(batch))
         return 0;
     for (size_t i = 0; i < all->count; i++) {
         struct unwinder *unwinder = &all->unwinder[i];
@@ -258,6 +322,70 @@ size_t tl_session_unwinders_fallback(struct tl_batch *batch)
     if (!planned)
         all->refusal = TL_REFUSE_NO_UNWINDER;
     return changed;
+}
+
+// ---- the way back -------------------------------------------------------------------------------
+
+// All of the batch's sites of this kind are taken away, then the return addresses put back.
+static int batch_retreat(struct tl_batch *batch, struct tl_diag *diag)
+{
+    int error = 0;
+    bool any = false;
+    for (size_t i = 0; i < batch->state_count && !error; i++) {
+        struct tl_session_site *state = &batch->state[i];
+        if (state->return_way != TL_SITE_TRAMPOLINE || state->closed ||
+            state->rung != TL_RUNG_JUMP || !state->point_count)
+            continue;
+        uint32_t request = batch->points[state->point_first].request;
+        error = tl_install_close_site(batch->install, request, batch->results, diag);
+        batch->results[request].refusal = state->refusal = TL_REFUSE_NO_UNWINDER;
+        state->closed = any = true;
+    }
+    if (batch->trampolines) {
+        batch->trampolines->refusal = TL_REFUSE_NO_UNWINDER;
+        batch->trampolines->ended = true;
+    }
+    return error ? error : any ? tl_install_hijack_end(batch->install, diag) : 0;
+}
+
+static bool unwinders_placed(const struct tl_batch *batch)
+{
+    const struct tl_trampolines *all = batch->trampolines;
+    for (size_t i = 0; i < all->count; i++) {
+        size_t request = all->unwinder[i].request;
+        enum tl_refusal refusal = batch->results[request].refusal;
+        if (tl_plan_get(batch->plans, request)->rung != TL_RUNG_JUMP ||
+            (refusal != TL_REFUSE_NONE && refusal != TL_REFUSE_UNLOADED))
+            return false;
+    }
+    return true;
+}
+
+int tl_session_trampoline_check(struct tl_batch *batch, struct tl_diag *diag)
+{
+    const struct tl_trampolines *all = batch->trampolines;
+    struct tl_batch *other;
+    if (!all || all->ended)
+        return 0;
+    bool lost = all->requested && !(batch->results && unwinders_placed(batch));
+    bool strange = all->found != TL_REFUSE_NONE && earlier_hijacks(batch);
+    if (!lost && !strange)
+        return 0;
+    int error = batch->install && batch->results ? batch_retreat(batch, diag) : 0;
+    for (size_t at = 0; !error && (other = earlier_next(batch, &at));) {
+        if (other->results && other->pid == batch->pid)
+            error = batch_retreat(other, diag);
+    }
+    return error;
+}
+
+void tl_session_trampoline_text(struct tl_session *session, pid_t pid)
+{
+    for (size_t i = 0; i < session->batch_count; i++) {
+        struct tl_batch *batch = session->batch[i];
+        if (batch && batch->pid == pid && batch->install && !batch->gone && batch->trampolines)
+            (void)tl_install_hijack_ranges(batch->install, NULL); // only losses otherwise
+    }
 }
 
 // ---- losses -------------------------------------------------------------------------------------
