@@ -110,6 +110,10 @@ static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
         return false; // it pairs nothing
     if (batch->session->options.method == TL_METHOD_KERNEL)
         return state->refusal == TL_REFUSE_NONE;
+    // The kernel replaces return addresses too, and puts no true ones back for an unwinder: a C++
+    // exception then ends the program. Only who asks for it gets it.
+    if (batch->sites.site[index].kind == TL_PROBE_RETURN)
+        return false;
     if (state->rung != TL_RUNG_REFUSED)
         return false;
     switch (state->refusal) {
@@ -128,11 +132,6 @@ static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
     case TL_REFUSE_PC_USE:
     case TL_REFUSE_NO_STACK:
         return true;
-    case TL_REFUSE_EXIT_UNKNOWN:
-    case TL_REFUSE_EXIT_UNPATCHED:
-    case TL_REFUSE_TRAMPOLINE:
-    case TL_REFUSE_NO_UNWINDER:
-        return batch->session->options.return_way == TL_RETURN_AUTO;
     default:
         return false;
     }

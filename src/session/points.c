@@ -192,59 +192,130 @@ int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct t
     return error ? tl_diag_set(diag, error, "out of memory for %zu sites", count) : 0;
 }
 
-// Each exit without a place gets its next one. false: one has no more.
-static bool exits_earlier(struct tl_batch *batch, size_t index, const struct tl_exit *exits,
-                          size_t count)
+// ---- when a place is missing ----------------------------------------------------------------------
+
+#define CROWD_BYTES 16u // no branch and the bytes it needs are longer
+
+// An entry that lost its bytes to another probe.
+struct crowded {
+    uint32_t module;
+    tl_addr vaddr;
+};
+
+static int crowded_compare(const void *left, const void *right)
+{
+    const struct crowded *a = left, *b = right;
+    if (a->module != b->module)
+        return a->module < b->module ? -1 : 1;
+    return (a->vaddr > b->vaddr) - (a->vaddr < b->vaddr);
+}
+
+struct crowd {
+    struct crowded *entry; // sorted
+    size_t count;
+};
+
+static const struct tl_plan *point_plan(const struct tl_batch *batch, const struct tl_point *point)
+{
+    return tl_plan_get(batch->plans, point->request);
+}
+
+static struct crowd crowd_find(const struct tl_batch *batch)
+{
+    struct crowd crowd = {.entry = calloc(batch->point_count + 1, sizeof *crowd.entry)};
+    for (size_t i = 0; crowd.entry && i < batch->point_count; i++) {
+        const struct tl_point *point = &batch->points[i];
+        const struct tl_site *site = &batch->sites.site[point->site];
+        if (point_is_exit(point->kind, site->kind) ||
+            point_plan(batch, point)->refusal != TL_REFUSE_WINDOW_PROBE)
+            continue;
+        crowd.entry[crowd.count++] = (struct crowded){site->module, point->vaddr};
+    }
+    if (crowd.entry)
+        qsort(crowd.entry, crowd.count, sizeof *crowd.entry, crowded_compare);
+    return crowd;
+}
+
+static bool crowd_near(const struct crowd *crowd, uint32_t module, tl_addr vaddr)
+{
+    size_t low = 0, high = crowd->count;
+    tl_addr from = vaddr > CROWD_BYTES ? vaddr - CROWD_BYTES : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct crowded key = {module, from};
+        if (crowded_compare(&crowd->entry[middle], &key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < crowd->count && crowd->entry[low].module == module &&
+           crowd->entry[low].vaddr <= vaddr + CROWD_BYTES;
+}
+
+// An exit needs another place: it has none, or it took an entry's.
+static bool point_moves(const struct tl_batch *batch, const struct tl_point *point,
+                        const struct crowd *crowd)
+{
+    const struct tl_site *site = &batch->sites.site[point->site];
+    return point_is_exit(point->kind, site->kind) &&
+           (point_plan(batch, point)->rung != TL_RUNG_JUMP ||
+            crowd_near(crowd, site->module, point->vaddr));
+}
+
+// Each of the site's exits that must move gets its next place. false: one has no more.
+static bool exits_earlier(struct tl_batch *batch, size_t index, const struct crowd *crowd,
+                          const struct tl_exit *exits, size_t count)
 {
     struct tl_session_site *state = &batch->state[index];
     for (uint32_t i = 0; i < state->point_count; i++) {
         const struct tl_point *point = &batch->points[state->point_first + i];
-        if (point_is_exit(point->kind, batch->sites.site[index].kind) &&
-            tl_plan_get(batch->plans, point->request)->rung != TL_RUNG_JUMP) {
-            if (!state->exit_level)
-                state->exit_level = calloc(count, sizeof *state->exit_level);
-            if (!state->exit_level || point->exit >= count ||
-                ++state->exit_level[point->exit] > exits[point->exit].early_count)
-                return false;
-        }
-    }
-    return true;
-}
-
-// Without its entry a site is refused whatever its exits are.
-static bool entry_planned(const struct tl_batch *batch, size_t index)
-{
-    const struct tl_session_site *state = &batch->state[index];
-    const struct tl_point *point = &batch->points[state->point_first];
-    return point_is_exit(point->kind, batch->sites.site[index].kind) ||
-           tl_plan_get(batch->plans, point->request)->rung == TL_RUNG_JUMP;
-}
-
-static bool exits_planned(const struct tl_batch *batch, const struct tl_session_site *state)
-{
-    for (uint32_t i = 0; i < state->point_count; i++) {
-        const struct tl_point *point = &batch->points[state->point_first + i];
-        if (tl_plan_get(batch->plans, point->request)->rung != TL_RUNG_JUMP)
+        if (!point_moves(batch, point, crowd))
+            continue;
+        if (!state->exit_level)
+            state->exit_level = calloc(count, sizeof *state->exit_level);
+        if (!state->exit_level || point->exit >= count ||
+            ++state->exit_level[point->exit] > exits[point->exit].early_count)
             return false;
     }
     return true;
 }
 
+// Without its entry a site is refused, whatever its exits are; unless an exit took its place.
+static bool entry_lost(const struct tl_batch *batch, size_t index)
+{
+    const struct tl_session_site *state = &batch->state[index];
+    const struct tl_point *point = &batch->points[state->point_first];
+    return !point_is_exit(point->kind, batch->sites.site[index].kind) &&
+           point_plan(batch, point)->rung != TL_RUNG_JUMP &&
+           point_plan(batch, point)->refusal != TL_REFUSE_WINDOW_PROBE;
+}
+
+static bool site_moves(const struct tl_batch *batch, size_t index, const struct crowd *crowd)
+{
+    const struct tl_session_site *state = &batch->state[index];
+    bool moves = false;
+    if (!(state->flags & TL_SESSION_PLANNED) || state->return_way != TL_SITE_EXITS ||
+        state->refusal != TL_REFUSE_NONE || entry_lost(batch, index))
+        return false;
+    for (uint32_t i = 0; i < state->point_count; i++)
+        moves |= point_moves(batch, &batch->points[state->point_first + i], crowd);
+    return moves;
+}
+
 size_t tl_batch_points_fallback(struct tl_batch *batch, size_t first, size_t count)
 {
     struct tl_exit *exits = calloc(TL_EXITS_MAX, sizeof *exits);
+    struct crowd crowd = crowd_find(batch);
     size_t changed = 0;
-    for (size_t i = first; exits && i < first + count; i++) {
-        struct tl_session_site *state = &batch->state[i];
-        if (!(state->flags & TL_SESSION_PLANNED) || state->return_way != TL_SITE_EXITS ||
-            state->refusal != TL_REFUSE_NONE || exits_planned(batch, state) ||
-            !entry_planned(batch, i))
+    for (size_t i = first; exits && crowd.entry && i < first + count; i++) {
+        if (!site_moves(batch, i, &crowd))
             continue;
         size_t exit_count = exits_find(batch, i, exits);
-        if (!exits_earlier(batch, i, exits, exit_count))
+        if (!exits_earlier(batch, i, &crowd, exits, exit_count))
             way_below_exits(batch, i, TL_REFUSE_EXIT_UNPATCHED);
         changed++;
     }
+    free(crowd.entry);
     free(exits);
     return changed;
 }
