@@ -59,6 +59,8 @@ int tl_order_reserve(struct tl_order *order, size_t count, struct tl_diag *diag)
 struct tl_held *tl_order_add(struct tl_order *order, uint64_t time_ns)
 {
     uint32_t index = order->unused[--order->unused_count];
+    if (order->unused_count > TL_ORDER_AHEAD)
+        __builtin_prefetch(&order->record[order->unused[order->unused_count - TL_ORDER_AHEAD]], 1);
     order->fresh[order->fresh_count++] = (struct tl_order_key){.time_ns = time_ns, .index = index};
     return &order->record[index];
 }
