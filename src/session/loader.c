@@ -6,6 +6,7 @@
 // closed; one that came back to its old place is written to again.
 // Invariant: a library whose file no probe text matches costs one look a session.
 #include "session/follow.h"
+#include "session/trampoline.h"
 
 #include <elf.h>
 #include <link.h>
@@ -83,14 +84,15 @@ bool tl_loader_hook_site(struct tl_batch *batch, uint32_t *module, tl_addr *vadd
     return false;
 }
 
-// Only texts that name a file other than the program can mean a library that comes later.
+// Only texts that name a file other than the program can mean a library that comes later; and where return
+// addresses are replaced an unwinder may.
 bool tl_loader_wanted(const struct tl_batch *batch)
 {
     const struct tl_session *session = batch->session;
     const struct tl_module *program = tl_modules_get(batch->modules, 0);
-    bool wanted = false;
     if (!batch->target || session->options.read_only)
         return false;
+    bool wanted = tl_session_trampoline_wants_loader(batch);
     const char *base = program && program->main ? strrchr(program->path, '/') : NULL;
     for (size_t i = 0; !wanted && i < session->text_count; i++) {
         struct tl_probe_spec spec;
@@ -223,7 +225,7 @@ static int library_place(struct tl_batch *batch, struct tl_diag *diag)
     struct tl_session *session = batch->session;
     for (size_t i = 0; i < session->text_count; i++)
         (void)tl_batch_add(batch, session->texts[i], NULL); // no match is no error here
-    if (!batch->sites.count)
+    if (!batch->sites.count && !tl_session_trampoline_needs(batch))
         return 0;
     int error = tl_batch_lines(batch, diag);
     return error ? error : tl_batch_place(batch, diag);
@@ -253,7 +255,7 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
         batch->beside = beside;
         error = library_place(batch, &diag);
     }
-    if (!error && !batch->sites.count) {
+    if (!error && !batch->sites.count && !batch->install) {
         for (size_t i = 0; i < batch->maps.count; i++)
             ignore(session, &batch->maps.map[i]);
         tl_batch_drop(batch);
@@ -337,5 +339,6 @@ void tl_loader_changed(struct tl_session *session, struct tl_batch *batch, pid_t
     }
     if (maps_new(session, pid, &maps, &new_ones))
         library_probe(session, batch, pid, &new_ones);
+    tl_session_trampoline_text(session, pid);
     tl_maps_deinit(&maps);
 }

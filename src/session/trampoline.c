@@ -278,7 +278,7 @@ bool tl_session_trampoline_needs(struct tl_batch *batch)
 
 bool tl_session_trampoline_wants_loader(const struct tl_batch *batch)
 {
-    return batch->trampolines && batch_hijacks(batch) && !batch->trampolines->count;
+    return batch->trampolines && batch_hijacks(batch);
 }
 
 int tl_session_unwinders(struct tl_batch *batch, struct tl_diag *diag)

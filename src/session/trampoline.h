@@ -21,7 +21,7 @@ size_t tl_session_unwinders_fallback(struct tl_batch *batch);
 int tl_session_trampoline_check(struct tl_batch *batch, struct tl_diag *diag);
 
 // ---- for the loader
-// Some site of the batch is probed in this way, and no unwinder is loaded yet: it must be seen coming.
+// Some site of the batch is probed in this way: unwinders must be seen coming, and text to return to.
 bool tl_session_trampoline_wants_loader(const struct tl_batch *batch);
 // A batch over new libraries is to be placed even without a site: an unwinder is among them.
 bool tl_session_trampoline_needs(struct tl_batch *batch);
