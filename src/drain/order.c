@@ -22,15 +22,14 @@ void tl_order_deinit(struct tl_order *order)
     *order = (struct tl_order){0};
 }
 
-// Grows one array; on failure the old one stays.
-static bool array_grow(void *array, size_t count, size_t item_size)
+// Grows one array. On failure the old one stays.
+static void *array_grow(void *old, size_t count, size_t item_size, bool *failed)
 {
-    void *old, *grown;
-    memcpy(&old, array, sizeof old);
-    grown = realloc(old, count * item_size);
+    void *grown = realloc(old, count * item_size);
     if (grown)
-        memcpy(array, &grown, sizeof grown);
-    return grown != NULL;
+        return grown;
+    *failed = true;
+    return old;
 }
 
 int tl_order_reserve(struct tl_order *order, size_t count, struct tl_diag *diag)
@@ -43,12 +42,14 @@ int tl_order_reserve(struct tl_order *order, size_t count, struct tl_diag *diag)
                            TL_STREAM_HELD_MAX);
     while (capacity - tl_order_count(order) < count)
         capacity *= 2;
-    if (!array_grow(&order->record, capacity, sizeof *order->record) ||
-        !array_grow(&order->unused, capacity, sizeof *order->unused) ||
-        !array_grow(&order->run, capacity + 1, sizeof *order->run) ||
-        !array_grow(&order->sorted, capacity, sizeof *order->sorted) ||
-        !array_grow(&order->fresh, capacity, sizeof *order->fresh) ||
-        !array_grow(&order->scratch, capacity, sizeof *order->scratch))
+    bool failed = false;
+    order->record = array_grow(order->record, capacity, sizeof *order->record, &failed);
+    order->unused = array_grow(order->unused, capacity, sizeof *order->unused, &failed);
+    order->run = array_grow(order->run, capacity + 1, sizeof *order->run, &failed);
+    order->sorted = array_grow(order->sorted, capacity, sizeof *order->sorted, &failed);
+    order->fresh = array_grow(order->fresh, capacity, sizeof *order->fresh, &failed);
+    order->scratch = array_grow(order->scratch, capacity, sizeof *order->scratch, &failed);
+    if (failed)
         return tl_diag_set(diag, TL_E_NOMEM, "events: no memory for %zu", capacity);
     for (size_t i = capacity; i-- > order->capacity;)
         order->unused[order->unused_count++] = (uint32_t)i;

@@ -90,7 +90,6 @@ void tl_stream_destroy(struct tl_stream *stream)
 }
 
 // ---- sources
-// ----------------------------------------------------------------------------------------
 
 // Makes sources up to `number`.
 static int sources_extend(struct tl_stream *stream, uint32_t number, struct tl_diag *diag)
@@ -246,7 +245,6 @@ bool tl_stream_process_drained(struct tl_stream *stream, uint32_t source, uint32
 }
 
 // ---- events
-// -----------------------------------------------------------------------------------------
 
 static uint64_t now_ns(void)
 {
