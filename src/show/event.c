@@ -41,8 +41,8 @@ static void put_number(struct buffer *buffer, uint64_t number, unsigned base, si
         digits[--at] = "0123456789abcdef"[number % base];
         number /= base;
     } while (number);
-    while (sizeof digits - at < width && at)
-        digits[--at] = fill;
+    for (size_t used = sizeof digits - at; used < width; used++)
+        put(buffer, &fill, 1);
     put(buffer, digits + at, sizeof digits - at);
 }
 

@@ -480,7 +480,8 @@ class Ends(unittest.TestCase):
         # The command must not inherit blocked or ignored signals from us.
         # Builtins only: a shell blocks signals itself while it starts a program.
         child = self.start("--json", "f", "--", "sh", "-c",
-                           "while read -r line; do case $line in Sig*) echo $line; esac; done "
+                           "while read -r line; do case $line in SigBlk*|SigIgn*) echo $line; "
+                           "esac; done "
                            "</proc/self/status; echo to-stderr >&2; exit 3")
         out, errors = child.communicate(timeout=TIMEOUT_S)
         self.assertEqual(child.returncode, 0)
