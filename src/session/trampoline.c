@@ -188,11 +188,14 @@ static int64_t frame_reg(const struct tl_arch *arch, const struct frame *frame, 
 static void frame_step(const struct tl_arch *arch, struct frame *frame, const struct tl_insn *insn)
 {
     struct tl_stack_step step;
+    const tl_regset frame_regs = (tl_regset)1 << arch->fp_reg;
     if (insn->flow == TL_FLOW_RET || insn->flow == TL_FLOW_JUMP || insn->flow == TL_FLOW_IJUMP ||
         insn->flow == TL_FLOW_STOP) {
         frame->sp = frame->deepest;
         return;
     }
+    if (!(insn->flags & TL_INSN_WRITES_SP) && !(insn->written & frame_regs))
+        return;
     arch->stack(insn, &step);
     struct frame after = {.sp = frame_reg(arch, frame, step.sp_from, step.sp_plus),
                           .fp = frame_reg(arch, frame, step.fp_from, step.fp_plus),
@@ -213,7 +216,8 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
     for (tl_addr at = function; at < function + size; at += insn.size) {
         if (!tl_session_insn(module, at, &insn))
             return true; // data, or padding: what was seen was well
-        if (arch->reads_return(&insn, frame.sp, frame.fp))
+        if ((insn.flow == TL_FLOW_RET || insn.flags & TL_INSN_MAY_FAULT) &&
+            arch->reads_return(&insn, frame.sp, frame.fp))
             return false;
         frame_step(arch, &frame, &insn);
         if (frame.sp < 0 && frame.sp != TL_DEPTH_UNKNOWN) // it gives back what it never took: only a part
