@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAPACITY_MIN 4096
+#define CAPACITY_MIN 512
 
 void tl_order_deinit(struct tl_order *order)
 {
