@@ -51,7 +51,8 @@ PROBED uint64_t sinks(uint64_t levels)
 
 PROBED void *exits_thread(void *opaque)
 {
-    return (void *)(uintptr_t)sinks((uint64_t)(uintptr_t)opaque);
+    volatile uint64_t value = sinks((uint64_t)(uintptr_t)opaque); // no jump to it
+    return (void *)(uintptr_t)value;
 }
 
 static void thread_exits(void)
@@ -95,7 +96,8 @@ PROBED uint64_t blocks(uint64_t levels)
 
 PROBED void *cancelled_thread(void *opaque)
 {
-    return (void *)(uintptr_t)blocks((uint64_t)(uintptr_t)opaque);
+    volatile uint64_t value = blocks((uint64_t)(uintptr_t)opaque);
+    return (void *)(uintptr_t)value;
 }
 
 // Never waits: it is cancelled between any two instructions.
@@ -220,6 +222,7 @@ static void movers(void)
     expect("called", THREADS, THREADS);
     expect("travels", THREADS, THREADS);
     printf("moved departs %u\nmoved travels %u\n", THREADS, THREADS);
+    printf("unwound travels %u\n", THREADS); // no call stands before its return address
 }
 
 // ---- fork, vfork, clone -------------------------------------------------------------------------

@@ -50,6 +50,7 @@ static void deepest(void)
 {
     printf("sum %" PRIu64 "\n", down(DEEPEST));
     expect("down", DEEPEST + 1, DEEPEST + 1);
+    printf("unwound down %u\n", DEEPEST / 2);
 }
 
 // ---- longjmp ------------------------------------------------------------------------------------
@@ -270,6 +271,7 @@ static void coroutines(void)
     expect("works", COROUTINES, COROUTINES);
     expect("yields", COROUTINES * SWITCHES, COROUTINES * SWITCHES);
     expect("routine_main", COROUTINES, COROUTINES);
+    printf("unwound routine_main %u\n", COROUTINES); // no call stands before its return address
 }
 
 // ---- back traces --------------------------------------------------------------------------------

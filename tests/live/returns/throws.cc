@@ -75,8 +75,9 @@ PROBED uint64_t stops_half(uint64_t levels, uint64_t round)
 {
     if (levels == 0)
         throw round;
+    volatile uint64_t one = 1; // a call, not a loop
     if (levels % 2)
-        return stops_half(levels - 1, round) + 1;
+        return stops_half(levels - 1, round) + one;
     try {
         return stops_half(levels - 1, round) + 1;
     } catch (uint64_t thrown) {
