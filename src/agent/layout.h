@@ -270,7 +270,8 @@ struct tl_code_header {
     uint64_t hijack_size;
     uint64_t trap_next;   // tl_code_header of the newest install with breakpoints; 0: none (agent/trap.h)
     uint64_t trap_addr;   // struct tl_trap_row[], sorted
-    uint64_t trap_count;
+    uint32_t trap_count;
+    uint32_t trap_stepped; // some slot ends in a breakpoint
 };
 
 // An instruction of a detour that can fault, and what a handler is to see instead.

@@ -55,7 +55,7 @@ static size_t patches_count(const struct tl_commit_input *input)
 {
     size_t count = 0;
     for (size_t i = 0; i < input->plan_count; i++)
-        count += input->plan[i]->rung == TL_RUNG_JUMP ? input->plan[i]->patch_count : 0;
+        count += input->plan[i]->rung != TL_RUNG_REFUSED ? input->plan[i]->patch_count : 0;
     return count;
 }
 
@@ -72,7 +72,7 @@ static int needs_keep(struct commit *commit)
         install->needs[i].count = plan->needs_count;
         memcpy(install->needs[i].plan, plan->needs, sizeof install->needs[i].plan);
         install->needs[i].guard = plan->action & TL_ACTION_GUARD;
-        install->needs[i].faults = plan->rung == TL_RUNG_JUMP && plan->faults;
+        install->needs[i].faults = plan->rung != TL_RUNG_REFUSED && plan->faults;
         install->needs[i].faults_interior = install->needs[i].faults && plan->interior;
     }
     return 0;
@@ -95,8 +95,8 @@ static int writes_collect(struct commit *commit)
     }
     for (size_t i = 0; i < input->plan_count; i++) {
         const struct tl_plan *plan = input->plan[i];
-        commit->results[i].refusal = plan->rung == TL_RUNG_JUMP ? TL_REFUSE_NONE : plan->refusal;
-        if (plan->rung != TL_RUNG_JUMP)
+        commit->results[i].refusal = plan->rung != TL_RUNG_REFUSED ? TL_REFUSE_NONE : plan->refusal;
+        if (plan->rung == TL_RUNG_REFUSED)
             continue;
         commit->interior |= plan->interior;
         for (size_t k = 0; k < plan->patch_count; k++) {
@@ -126,13 +126,14 @@ static uint64_t range_size(struct tl_range range)
     return range.end - range.start;
 }
 
-// The log region: undo log, the table of mappings, the rows of faults, those of ways back.
+// The log region: undo log, the table of mappings, the rows of faults, those of ways back, breakpoints.
 static uint64_t log_size(const struct commit *commit)
 {
     return tl_page_up(commit->install->writes.count * sizeof(struct tl_log_patch) +
                       (commit->input->mapping_count + 1) * sizeof(struct tl_range) +
                       (commit->install->row_count + commit->install->resume_count) *
-                          sizeof(struct tl_fault_row));
+                          sizeof(struct tl_fault_row) +
+                      commit->input->trap_count * sizeof(struct tl_trap_row));
 }
 
 static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_addr log_addr)
@@ -168,6 +169,11 @@ static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_add
         error = tl_memfd_write(memfd, install->resume,
                                install->resume_count * sizeof *install->resume,
                                log_bytes + pool_bytes + row_bytes, commit->diag);
+    size_t resume_bytes = install->resume_count * sizeof *install->resume;
+    if (!error)
+        error = tl_memfd_write(memfd, commit->input->trap,
+                               commit->input->trap_count * sizeof *commit->input->trap,
+                               log_bytes + pool_bytes + row_bytes + resume_bytes, commit->diag);
     install->header.log_addr = log_addr;
     install->header.log_count = (uint32_t)writes->count;
     install->header.pool_addr = log_addr + log_bytes;
@@ -176,6 +182,8 @@ static int log_write(struct commit *commit, const struct tl_memfd *memfd, tl_add
     install->header.fault_count = (uint32_t)install->row_count;
     install->header.resume_addr = install->header.fault_addr + row_bytes;
     install->header.resume_count = install->resume_count;
+    install->header.trap_addr = install->header.resume_addr + resume_bytes;
+    install->header.trap_count = (uint32_t)commit->input->trap_count;
     return error;
 }
 
@@ -227,7 +235,7 @@ static void mapping_lost(struct commit *commit, size_t mapping, enum tl_refusal 
             bool hit = plan->addr == detour->site;
             for (size_t k = 0; k < plan->patch_count; k++)
                 hit |= plan->patch[k].addr == detour->site;
-            if (hit && plan->rung == TL_RUNG_JUMP)
+            if (hit && plan->rung != TL_RUNG_REFUSED)
                 plan_skip(commit, p, refusal);
         }
     }

@@ -193,6 +193,25 @@ int tl_install_close_faulting(struct tl_install *install, bool all,
     return marked_close(install, faulting_mark, all, results, diag);
 }
 
+static bool all_mark(struct verify_job *job, size_t reason)
+{
+    bool any = false;
+    for (size_t i = 0; i < job->install->writes.count; i++) {
+        const struct tl_write *write = &job->install->writes.write[i];
+        if (write->state != TL_WRITE_DONE)
+            continue;
+        job->foreign[write->plan] = any = true;
+        job->results[write->plan].refusal = (enum tl_refusal)reason;
+    }
+    return any;
+}
+
+int tl_install_close_all(struct tl_install *install, enum tl_refusal reason,
+                         struct tl_install_result *results, struct tl_diag *diag)
+{
+    return marked_close(install, all_mark, reason, results, diag);
+}
+
 static bool site_mark(struct verify_job *job, size_t index)
 {
     job->foreign[index] = true;

@@ -4,12 +4,14 @@
 //   prepare.c  before the plan           commit.c   after it
 //   text.c     bytes of the target's text: compare, write, put back, give pages back
 //   detach.c   verify, detach            leftover.c what earlier controllers left
+//   trap.c     breakpoints and their handler
 //   faults.c   the target's fault handlers  trampoline.c replaced return addresses
 //   facts.c    clock, thread ids
 //   family.c   copies in forked children  rearm.c    a library that came back
 #ifndef TL_PATCH_INSTALL_H
 #define TL_PATCH_INSTALL_H
 
+#include "agent/trap.h"
 #include "patch/patch.h"
 
 #define TL_CODE_NAME "trapless:code"
@@ -100,6 +102,8 @@ struct tl_commit_input {
     size_t detour_count;
     const struct tl_plan *const *plan;
     size_t plan_count;
+    const struct tl_trap_row *trap; // breakpoints, sorted by addr
+    size_t trap_count;
 };
 int tl_install_commit_input(struct tl_install *install, const struct tl_commit_input *input,
                             struct tl_install_result *results, struct tl_diag *diag);
@@ -199,6 +203,22 @@ uint64_t tl_facts_ticks_per_ms(const struct tl_install *install);
 // With all threads held, before text is written: is what held for one thread so for all? TL_E_AGAIN: the
 // plans are to be made again.
 int tl_facts_check(struct tl_install *install, struct tl_diag *diag);
+
+// ---- trap.c
+// What the kernel does on SIGTRAP in the target; with a borrowed thread. scratch_addr: memory of ours.
+struct tl_signal_action {
+    uint64_t handler, flags, restorer, mask;
+};
+int tl_trap_action(struct tl_target *target, tl_addr scratch_addr, struct tl_signal_action *out,
+                   struct tl_diag *diag);
+// All stopped, and no breakpoint of ours in the text: SIGTRAP does again what it does by default. false: not
+// done, a thread is on its way to the handler.
+bool tl_trap_forget(struct tl_target *target, tl_addr scratch_addr);
+
+// ---- detach.c
+// Puts back all sites that are still written; their refusal becomes `reason`.
+int tl_install_close_all(struct tl_install *install, enum tl_refusal reason,
+                         struct tl_install_result *results, struct tl_diag *diag);
 
 // ---- leftover.c
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.

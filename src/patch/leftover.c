@@ -187,7 +187,8 @@ static void regions_own(struct tl_target *target, struct leftovers *leftovers)
     for (uint32_t i = 0; i < leftovers->header_count; i++) {
         const struct tl_code_header *header = &leftovers->header[i].header;
         region_own(leftovers, leftovers->header[i].addr, i);
-        region_own(leftovers, header->control_addr, i);
+        if (header->control_size) // else another's: an install of breakpoints has none
+            region_own(leftovers, header->control_addr, i);
         region_own(leftovers, header->data_addr, i);
         region_own(leftovers, header->hijack_addr, i);
         region_own(leftovers, header->log_addr, i);
@@ -476,6 +477,9 @@ static void regions_reclaim(struct tl_target *target, struct leftovers *leftover
     pins_find(target, pins);
     for (size_t i = 0; i < pins->count; i++)
         region_at(leftovers, pins->page[i])->pinned = true;
+    // Who is in the handler of breakpoints holds addresses of several installs in registers.
+    for (size_t i = 0; i < leftovers->header_count; i++)
+        pins->all |= pins->count && leftovers->header[i].header.trap_count;
     for (size_t i = 0; i < leftovers->region_count && !pins->all; i++) {
         const struct region *region = &leftovers->region[i];
         bool needed = region->owner == HEADERS_MAX ? pins->count != 0
@@ -484,6 +488,51 @@ static void regions_reclaim(struct tl_target *target, struct leftovers *leftover
             region_trim(target, region, pins);
     }
     free(pins);
+}
+
+// ---- the handler of breakpoints -----------------------------------------------------------------
+
+// Memory in the target for the arguments of a call: a control page.
+static tl_addr scratch_find(struct leftovers *leftovers)
+{
+    for (size_t i = 0; i < leftovers->header_count; i++) {
+        tl_addr control = leftovers->header[i].header.control_addr;
+        const struct region *region = region_at(leftovers, control);
+        if (region && !region->code && region->range.start == control &&
+            region->range.end - region->range.start == TL_CONTROL_SIZE)
+            return control + TL_SCRATCH_OFF;
+    }
+    return 0;
+}
+
+// SIGTRAP leads to none of our code any more. false: it does, and must go on to do so, as some thread may be
+// on the way there.
+static bool trap_forget(struct tl_target *target, struct leftovers *leftovers)
+{
+    struct tl_signal_action action;
+    struct tl_proc_status status;
+    tl_addr scratch = scratch_find(leftovers);
+    if (tl_proc_status_read(tl_target_pid(target), &status, NULL) != 0 ||
+        !(status.sig_caught & UINT64_C(1) << (SIGTRAP - 1)))
+        return true;
+    if (!scratch || tl_trap_action(target, scratch, &action, NULL) != 0)
+        return false;
+    const struct region *region = region_at(leftovers, action.handler);
+    if (!region || !region->code)
+        return true;
+    bool stepped = false, idle = true;
+    for (size_t i = 0; i < leftovers->header_count; i++)
+        stepped |= leftovers->header[i].header.trap_stepped != 0;
+    if (stepped) { // somebody in a slot may yet get to the breakpoint at its end
+        struct pins *pins = calloc(1, sizeof *pins);
+        if (!pins)
+            return false;
+        pins->leftovers = leftovers;
+        pins_find(target, pins);
+        idle = pins->count == 0 && !pins->all;
+        free(pins);
+    }
+    return idle && tl_trap_forget(target, scratch);
 }
 
 // ---- entries ------------------------------------------------------------------------------------
@@ -502,7 +551,8 @@ static int clear_held(struct tl_target *target, struct leftovers *leftovers, boo
         return count;
     descriptors_close(target);
     tl_target_sweep(target);
-    if (unmap)
+    bool idle = trap_forget(target, leftovers);
+    if (unmap && idle)
         regions_reclaim(target, leftovers);
     return count;
 }

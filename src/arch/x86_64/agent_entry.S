@@ -47,7 +47,7 @@ tl_agent_head_start:
         .quad   tl_agent_unwind_entry - tl_agent_head_start
         .quad   tl_agent_hook_entry - tl_agent_head_start
         .quad   tl_agent_trampoline - tl_agent_head_start
-        .quad   tl_agent_trap - tl_agent_head_start
+        .quad   tl_agent_trap_entry - tl_agent_head_start
         .quad   tl_agent_restorer - tl_agent_head_start
         .quad   tl_agent_image_end - tl_agent_head_start
 

@@ -48,6 +48,25 @@ tl_agent_trap_record:
         ret
         .size   tl_agent_trap_record, . - tl_agent_trap_record
 
+// The handler. What it leaves on the stack is overwritten, since words that point into code of ours keep that
+// code from being taken away (patch/leftover.c). tl_agent_trap and tl_agent_trap_record use more than that.
+        .set    trap_stack, 44 * 8
+        .globl  tl_agent_trap_entry
+        .hidden tl_agent_trap_entry
+        .type   tl_agent_trap_entry, @function
+tl_agent_trap_entry:
+        sub     $8, %rsp
+        call    tl_agent_trap
+        add     $8, %rsp
+        lea     -trap_stack(%rsp), %rdi
+        mov     $trap_stack / 8, %ecx
+        xor     %eax, %eax
+        rep stosq
+        pop     %rdx                    // tl_agent_restorer
+        mov     %rax, -8(%rsp)
+        jmp     *%rdx
+        .size   tl_agent_trap_entry, . - tl_agent_trap_entry
+
 // The bytes by which unwinders and debuggers know such a place: mov $15, %rax; syscall (rt_sigreturn).
         .globl  tl_agent_restorer
         .hidden tl_agent_restorer

@@ -35,7 +35,7 @@ void victim_await(struct victim *victim)
     }
 }
 
-void victim_start_argv(struct victim *victim, char *const argv[])
+void victim_spawn(struct victim *victim, char *const argv[])
 {
     int in[2], out[2];
     if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
@@ -53,6 +53,11 @@ void victim_start_argv(struct victim *victim, char *const argv[])
     victim->out = fdopen(out[0], "r");
     if (victim->pid < 0 || !victim->out)
         broken("fork");
+}
+
+void victim_start_argv(struct victim *victim, char *const argv[])
+{
+    victim_spawn(victim, argv);
     victim_await(victim);
 }
 
@@ -210,7 +215,12 @@ int hand_plan_make(struct tl_target *target, const struct tl_install *install,
     }
     out->mapping = (struct tl_range){page, page + TL_PAGE_SIZE};
     out->input =
-        (struct tl_commit_input){&out->mapping, 1, out->detours, HAND_PLANS, out->list, HAND_PLANS};
+        (struct tl_commit_input){.mapping = &out->mapping,
+                                          .mapping_count = 1,
+                                          .detour = out->detours,
+                                          .detour_count = HAND_PLANS,
+                                          .plan = out->list,
+                                          .plan_count = HAND_PLANS};
     return 0;
 }
 

@@ -16,7 +16,9 @@ struct victim {
     tl_addr one, window; // its probed functions
 };
 
-// Starts argv[0..] (NULL at the end) and waits for its "ready" line.
+// Starts argv[0..] (NULL at the end).
+void victim_spawn(struct victim *victim, char *const argv[]);
+// ... and waits for its "ready" line.
 void victim_start_argv(struct victim *victim, char *const argv[]);
 void victim_start(struct victim *victim, const char *mode, const char *count);
 void victim_await(struct victim *victim); // the next "ready" line
