@@ -78,15 +78,6 @@ static uint32_t process_take(void)
     return 0;
 }
 
-// A slot in whose blocks nobody has written.
-static void process_give(uint32_t process)
-{
-    struct tl_process_slot *slots =
-        (struct tl_process_slot *)(uintptr_t)(tl_agent_data_addr + TL_PROCESS_SLOTS_OFF);
-    if (process)
-        __atomic_store_n(&slots[process].owner, 0, __ATOMIC_RELEASE);
-}
-
 // What control->shared_block is once it is no longer UNCLAIMED or CLAIMING. Who comes while another
 // one claims takes a slot too, and the first to publish wins: nobody waits.
 __attribute__((noinline, cold, no_caller_saved_registers)) static uint64_t
@@ -114,11 +105,10 @@ process_claim(struct tl_control *control)
             __atomic_store_n(&control->live, TL_CONTROL_LIVE, __ATOMIC_RELEASE);
             return mine;
         }
-        if (word != UNCLAIMED) {
-            process_give(process);
+        // Another one was first. Or a handler of ours forked, and we are a child of the one who took
+        // `process`: so it is not given back; the controller frees it when its owner is gone.
+        if (word != UNCLAIMED)
             return word;
-        }
-        // We are a child of the one who took it, and it is not ours.
     }
 }
 

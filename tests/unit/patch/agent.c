@@ -1,5 +1,5 @@
-// The agent's image, run one call at a time in an emulator: what it counts where, and that it keeps
-// every register and uses little stack.
+// The agent's slow path, one call at a time in an emulator: what it counts where, that it keeps every
+// register and uses little stack, and that a signal or a fork at any of its instructions does no harm.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,141 +8,24 @@
 
 #include <cmocka.h>
 
-#include "agent/agent.h"
-#include "agent/layout.h"
-#include "emit/emit.h"
+#include "world.h"
 
-#include <unicorn/unicorn.h>
-
-#define IMAGE_ADDR 0x100000u
-#define CONTROL_ADDR 0x200000u
-#define TABLE_ADDR (CONTROL_ADDR + 4096u)
-#define SHARED_ADDR 0x400000u // the data header
-#define SHARED_SIZE 0x100000u
-#define DATA_ADDR (SHARED_ADDR + TL_BLOCK_FIRST_OFF)
-#define STRIDE 128u
-#define STACK_ADDR 0x700000u
-#define STACK_TOP (STACK_ADDR + 4096u - 64u)
-#define TLS_ADDR 0x800000u
-#define RETURN_ADDR 0x900000u
-// From the detour's argument down: with the red zone and three spilled registers, 256 bytes.
-#define STACK_USE_MAX (256u - 128u - 24u)
-#define COUNTER_OFF TL_BLOCK_HEADER_SIZE
-
-static const int registers[] = {
-    UC_X86_REG_RAX, UC_X86_REG_RBX, UC_X86_REG_RCX, UC_X86_REG_RDX, UC_X86_REG_RSI,
-    UC_X86_REG_RDI, UC_X86_REG_RBP, UC_X86_REG_R8,  UC_X86_REG_R9,  UC_X86_REG_R10,
-    UC_X86_REG_R11, UC_X86_REG_R12, UC_X86_REG_R13, UC_X86_REG_R14, UC_X86_REG_R15,
-};
-
-struct world {
-    uc_engine *uc;
-    struct tl_agent_head head;
-};
-
-static void world_make(struct world *world, uint64_t way)
-{
-    assert_int_equal(uc_open(UC_ARCH_X86, UC_MODE_64, &world->uc), 0);
-    static const uint64_t areas[][2] = {{IMAGE_ADDR, 8192},  {CONTROL_ADDR, 8192},
-                                        {SHARED_ADDR, SHARED_SIZE}, {STACK_ADDR, 4096},
-                                        {TLS_ADDR, 1 << 20}, {RETURN_ADDR, 4096}};
-    for (size_t i = 0; i < TL_ARRAY_COUNT(areas); i++)
-        assert_int_equal(uc_mem_map(world->uc, areas[i][0], areas[i][1], UC_PROT_ALL), 0);
-    memcpy(&world->head, tl_agent_image, sizeof world->head);
-    assert_int_equal(world->head.control_addr, 0);
-    assert_int_equal(world->head.image_size, tl_agent_image_size);
-    struct tl_agent_head head = world->head;
-    head.control_addr = CONTROL_ADDR;
-    head.data_addr = SHARED_ADDR;
-    head.stride = STRIDE;
-    head.process_count = 1;
-    head.thread_pointer = way;
-    uc_mem_write(world->uc, IMAGE_ADDR, tl_agent_image, tl_agent_image_size);
-    uc_mem_write(world->uc, IMAGE_ADDR, &head, sizeof head);
-    const struct tl_control control = {TL_CONTROL_LIVE, 0, TABLE_ADDR,
-                                       DATA_ADDR + TL_THREAD_SLOTS * STRIDE, way};
-    uc_mem_write(world->uc, CONTROL_ADDR, &control, sizeof control);
-}
-
-static uint64_t word_at(struct world *world, uint64_t addr)
-{
-    uint64_t word = 0;
-    assert_int_equal(uc_mem_read(world->uc, addr, &word, sizeof word), 0);
-    return word;
-}
-
-static void word_put(struct world *world, uint64_t addr, uint64_t word)
-{
-    assert_int_equal(uc_mem_write(world->uc, addr, &word, sizeof word), 0);
-}
-
-static uint64_t counter(struct world *world, size_t block)
-{
-    return word_at(world, DATA_ADDR + block * STRIDE + COUNTER_OFF);
-}
-
-static uint64_t slot_owner(struct world *world, size_t slot)
-{
-    return word_at(world, TABLE_ADDR + slot * TL_THREAD_SLOT_SIZE);
-}
+static const uint64_t counter_0 = COUNTER_OFF(0);
 
 // One hit by the thread whose thread pointer is tp.
 static void hit(struct world *world, uint64_t tp)
 {
-    uint64_t values[TL_ARRAY_COUNT(registers)], sp = STACK_TOP - 16, fs = tp;
-    uint8_t before[4096], after[4096];
-    if (tp)
-        word_put(world, tp, tp);
-    uc_reg_write(world->uc, UC_X86_REG_FS_BASE, &fs);
-    for (size_t i = 0; i < TL_ARRAY_COUNT(registers); i++) {
-        values[i] = (uint64_t)rand() << 33 ^ (uint64_t)rand();
-        uc_reg_write(world->uc, registers[i], &values[i]);
-    }
-    memset(before, 0xa5, sizeof before);
-    uc_mem_write(world->uc, STACK_ADDR, before, sizeof before);
-    word_put(world, sp, RETURN_ADDR);
-    word_put(world, sp + 8, COUNTER_OFF);
-    uc_mem_read(world->uc, STACK_ADDR, before, sizeof before);
-    uc_reg_write(world->uc, UC_X86_REG_RSP, &sp);
-    assert_int_equal(
-        uc_emu_start(world->uc, IMAGE_ADDR + world->head.slow_count_off, RETURN_ADDR, 0, 100000),
-        0);
-    for (size_t i = 0; i < TL_ARRAY_COUNT(registers); i++) {
-        uint64_t value = 0;
-        uc_reg_read(world->uc, registers[i], &value);
-        assert_true(value == values[i]);
-    }
-    uint64_t sp_after = 0;
-    uc_reg_read(world->uc, UC_X86_REG_RSP, &sp_after);
-    assert_true(sp_after == sp + 8);
-    uc_mem_read(world->uc, STACK_ADDR, after, sizeof after);
-    size_t lowest = 0;
-    while (before[lowest] == after[lowest] && lowest < sizeof after - 1)
-        lowest++;
-    assert_true(sp + 16 - (STACK_ADDR + lowest) <= STACK_USE_MAX);
-    assert_memory_equal(before + (sp - STACK_ADDR), after + (sp - STACK_ADDR), 80);
+    struct call call;
+    thread_set(world, tp, 0);
+    call_count(world, &call, &counter_0, STACK_TOP - 16);
+    call_run(world, &call, NULL, NULL);
 }
 
-static size_t home_of(uint64_t tp)
-{
-    return (size_t)(tp * TL_HASH >> 56);
-}
-
-// The n-th thread pointer whose home is slot.
-static uint64_t pointer_with_home(size_t slot, unsigned n)
-{
-    for (uint64_t tp = TLS_ADDR;; tp += 16) {
-        assert_true(tp < TLS_ADDR + (1 << 20));
-        if (home_of(tp) == slot && n-- == 0)
-            return tp;
-    }
-}
-
-// A slot that two of our pointers have as their home.
+// A slot that three of our pointers have as their home.
 static size_t crowded_slot(void)
 {
     unsigned count[TL_THREAD_SLOTS] = {0};
-    for (uint64_t tp = TLS_ADDR; tp < TLS_ADDR + (1 << 20) - 16; tp += 16) {
+    for (uint64_t tp = TLS_ADDR; tp < TLS_ADDR + TLS_SIZE - 1024; tp += 16) {
         if (++count[home_of(tp)] == 3)
             return home_of(tp);
     }
@@ -159,8 +42,8 @@ static void a_thread_claims_its_home_slot(void **state)
     hit(&world, tp);
     hit(&world, tp);
     assert_true(slot_owner(&world, home_of(tp)) == tp);
-    assert_int_equal(counter(&world, home_of(tp)), 2);
-    uc_close(world.uc);
+    assert_int_equal(counter(&world, 0, home_of(tp), 0), 2);
+    world_deinit(&world);
 }
 
 static void threads_of_one_home_go_to_the_next_slots(void **state)
@@ -176,9 +59,9 @@ static void threads_of_one_home_go_to_the_next_slots(void **state)
     for (unsigned n = 0; n < 3; n++) {
         size_t slot = (home + n) % TL_THREAD_SLOTS;
         assert_true(slot_owner(&world, slot) == pointer_with_home(home, n));
-        assert_int_equal(counter(&world, slot), n + 1);
+        assert_int_equal(counter(&world, 0, slot, 0), n + 1);
     }
-    uc_close(world.uc);
+    world_deinit(&world);
 }
 
 static void a_full_table_wraps_and_then_shares(void **state)
@@ -192,11 +75,12 @@ static void a_full_table_wraps_and_then_shares(void **state)
             word_put(&world, TABLE_ADDR + i * TL_THREAD_SLOT_SIZE, 0x1000 + i);
     }
     hit(&world, pointer_with_home(home, 0));
-    assert_int_equal(counter(&world, (home + TL_THREAD_SLOTS - 1) % TL_THREAD_SLOTS), 1);
+    assert_int_equal(
+        counter(&world, 0, (home + TL_THREAD_SLOTS - 1) % TL_THREAD_SLOTS, 0), 1);
     hit(&world, pointer_with_home(home, 1)); // none is left
     hit(&world, pointer_with_home(home, 1));
-    assert_int_equal(counter(&world, TL_THREAD_SLOTS), 2);
-    uc_close(world.uc);
+    assert_int_equal(counter(&world, 0, TL_THREAD_SLOTS, 0), 2);
+    world_deinit(&world);
 }
 
 static void without_a_thread_pointer_the_block_is_shared(void **state)
@@ -205,24 +89,217 @@ static void without_a_thread_pointer_the_block_is_shared(void **state)
     struct world world;
     world_make(&world, TL_TP_SHARED);
     hit(&world, TLS_ADDR);
-    assert_int_equal(counter(&world, TL_THREAD_SLOTS), 1);
+    assert_int_equal(counter(&world, 0, TL_THREAD_SLOTS, 0), 1);
     for (size_t i = 0; i < TL_THREAD_SLOTS; i++)
         assert_true(slot_owner(&world, i) == 0);
-    uc_close(world.uc);
+    world_deinit(&world);
 }
 
 static void a_forked_child_is_silent(void **state)
 {
     (void)state;
     struct world world;
-    static const uint8_t zeros[8192];
     world_make(&world, TL_TP_FS_WORD);
-    uc_mem_write(world.uc, CONTROL_ADDR, zeros, sizeof zeros);
+    world_fork(&world);
     hit(&world, TLS_ADDR);
-    for (size_t i = 0; i <= TL_THREAD_SLOTS; i++)
-        assert_int_equal(counter(&world, i), 0);
+    for (uint32_t process = 0; process < PROCESSES; process++)
+        assert_int_equal(counter_sum(&world, process, 0), 0);
     assert_true(slot_owner(&world, home_of(TLS_ADDR)) == 0);
-    uc_close(world.uc);
+    assert_int_equal(process_owner(&world, 1), 0);
+    world_deinit(&world);
+}
+
+// ---- followed children --------------------------------------------------------------------------
+
+static uint64_t silent(struct world *world)
+{
+    return word_at(world, SHARED_ADDR + offsetof(struct tl_data_header, silent));
+}
+
+static void children_get_processes_of_their_own(void **state)
+{
+    (void)state;
+    struct world world;
+    const uint64_t tp = TLS_ADDR;
+    world_make(&world, TL_TP_FS_WORD);
+    head_put(&world, offsetof(struct tl_agent_head, follow), 1);
+    head_put(&world, offsetof(struct tl_agent_head, tid_off), TID_OFF);
+    hit(&world, tp);
+    for (uint32_t child = 1; child < PROCESSES; child++) {
+        world_fork(&world);
+        thread_set(&world, tp, 100 + child);
+        struct call call;
+        for (int i = 0; i < 3; i++) {
+            call_count(&world, &call, &counter_0, STACK_TOP - 16);
+            call.sp_used = 0; // the first call claims; it is not the hot path
+            call_run(&world, &call, NULL, NULL);
+        }
+        assert_int_equal(counter(&world, child, home_of(tp), 0), 3);
+        assert_int_equal(process_owner(&world, child), 100 + child);
+        assert_int_equal((uint32_t)word_at(&world, CONTROL_ADDR), TL_CONTROL_LIVE);
+        assert_int_equal(word_at(&world, CONTROL_ADDR) >> 32, child);
+    }
+    assert_int_equal(silent(&world), 0);
+    for (int i = 0; i < 2; i++) { // no process slot is left
+        world_fork(&world);
+        for (int k = 0; k < 2; k++) {
+            struct call call;
+            call_count(&world, &call, &counter_0, STACK_TOP - 16);
+            call.sp_used = 0;
+            call_run(&world, &call, NULL, NULL);
+        }
+        assert_int_equal(silent(&world), i + 1);
+    }
+    assert_int_equal(counter_sum(&world, 0, 0), 1);
+    world_deinit(&world);
+}
+
+static void followed_children_share_where_threads_do(void **state)
+{
+    (void)state;
+    struct world world;
+    struct call call;
+    world_make(&world, TL_TP_SHARED);
+    head_put(&world, offsetof(struct tl_agent_head, follow), 1);
+    world_fork(&world);
+    call_count(&world, &call, &counter_0, STACK_TOP - 16);
+    call.sp_used = 0;
+    call_run(&world, &call, NULL, NULL);
+    assert_int_equal(counter(&world, 1, TL_THREAD_SLOTS, 0), 1);
+    assert_int_equal(process_owner(&world, 1), 1); // its id is not known
+    assert_true(word_at(&world, CONTROL_ADDR + offsetof(struct tl_control, shared_block)) ==
+                block_addr(1, TL_THREAD_SLOTS));
+    world_deinit(&world);
+}
+
+// ---- at every instruction -----------------------------------------------------------------------
+
+struct moment {
+    unsigned when; // step
+    bool fork, signal;
+    bool reached;
+};
+
+static void moment_at(struct world *world, unsigned step, void *opaque)
+{
+    struct moment *moment = opaque;
+    if (step != moment->when)
+        return;
+    moment->reached = true;
+    if (moment->fork)
+        world_fork(world);
+    if (moment->signal) {
+        struct call call;
+        call_count(world, &call, &counter_0, STACK_TOP - 0x4000);
+        call.sp_used = 0;
+        call_run(world, &call, NULL, NULL);
+    }
+}
+
+// One hit that is interrupted, then one that is not. False: it has fewer instructions.
+static bool interrupted(struct world *world, bool follow, bool child, struct moment *moment)
+{
+    struct call call;
+    world_reset(world);
+    head_put(world, offsetof(struct tl_agent_head, follow), follow);
+    if (child)
+        world_fork(world);
+    call_count(world, &call, &counter_0, STACK_TOP - 16);
+    call_run(world, &call, moment_at, moment);
+    call_count(world, &call, &counter_0, STACK_TOP - 16);
+    call.sp_used = 0;
+    call_run(world, &call, NULL, NULL);
+    return moment->reached;
+}
+
+// The process that the control page and the table speak of, which must be the same. -1: none.
+static int process_now(struct world *world)
+{
+    uint64_t shared = word_at(world, CONTROL_ADDR + offsetof(struct tl_control, shared_block));
+    int process = -1;
+    for (uint32_t i = 0; i < PROCESSES; i++) {
+        if (shared == block_addr(i, TL_THREAD_SLOTS))
+            process = (int)i;
+    }
+    for (size_t i = 0; i < TL_THREAD_SLOTS; i++) {
+        if (!slot_owner(world, i))
+            continue;
+        assert_true(process >= 0);
+        assert_true(word_at(world, TABLE_ADDR + i * TL_THREAD_SLOT_SIZE + 8) ==
+                    block_addr((uint32_t)process, i));
+    }
+    return process;
+}
+
+static uint64_t hits_all(struct world *world)
+{
+    uint64_t sum = 0;
+    for (uint32_t process = 0; process < PROCESSES; process++)
+        sum += counter(world, process, home_of(TLS_ADDR), 0) +
+               counter(world, process, TL_THREAD_SLOTS, 0);
+    return sum;
+}
+
+static void a_signal_at_any_instruction_counts_once(void **state)
+{
+    (void)state;
+    struct world world;
+    world_make(&world, TL_TP_FS_WORD);
+    for (int child = 0; child < 2; child++) {
+        bool more = true;
+        for (unsigned when = 0; more; when++) {
+            struct moment moment = {.when = when, .signal = true};
+            more = interrupted(&world, true, child, &moment);
+            int process = process_now(&world); // where the handler claims too, the first to publish wins
+            assert_true(child ? process == 1 || process == 2 : process == 0);
+            assert_int_equal(counter(&world, (uint32_t)process, home_of(TLS_ADDR), 0), 2 + more);
+            assert_int_equal(hits_all(&world), 2 + more);
+            assert_true(process_owner(&world, (uint32_t)process) == (uint32_t)child);
+            assert_true(when < 1000);
+        }
+    }
+    world_deinit(&world);
+}
+
+// A handler that forks: we go on as the child.
+static void a_fork_at_any_instruction_leaves_nothing_of_the_parents(void **state)
+{
+    (void)state;
+    struct world world;
+    world_make(&world, TL_TP_FS_WORD);
+    for (unsigned kind = 0; kind < 4; kind++) {
+        bool child = kind & 1, signal = kind & 2, more = true;
+        for (unsigned when = 0; more; when++) {
+            struct moment moment = {.when = when, .fork = true, .signal = signal};
+            more = interrupted(&world, true, child, &moment);
+            int process = process_now(&world);
+            assert_int_equal(hits_all(&world), 2 + (more && signal));
+            if (more) { // the parent has a slot of its own, or has not taken one yet
+                bool taken = child && process_owner(&world, 1) && process == 2;
+                assert_true(process == 1 || taken);
+                assert_int_equal(process_owner(&world, (uint32_t)process), 1);
+                assert_true(counter(&world, (uint32_t)process, home_of(TLS_ADDR), 0) >= 1u + signal);
+            }
+            assert_true(when < 1000);
+        }
+    }
+    world_deinit(&world);
+}
+
+static void a_fork_at_any_instruction_silences(void **state)
+{
+    (void)state;
+    bool more = true;
+    struct world world;
+    world_make(&world, TL_TP_FS_WORD);
+    for (unsigned when = 0; more; when++) {
+        struct moment moment = {.when = when, .fork = true};
+        more = interrupted(&world, false, false, &moment);
+        assert_int_equal(process_now(&world), more ? -1 : 0);
+        assert_true(hits_all(&world) <= (more ? 1u : 2u));
+        assert_true(when < 1000);
+    }
+    world_deinit(&world);
 }
 
 int main(void)
@@ -233,6 +310,11 @@ int main(void)
         cmocka_unit_test(a_full_table_wraps_and_then_shares),
         cmocka_unit_test(without_a_thread_pointer_the_block_is_shared),
         cmocka_unit_test(a_forked_child_is_silent),
+        cmocka_unit_test(children_get_processes_of_their_own),
+        cmocka_unit_test(followed_children_share_where_threads_do),
+        cmocka_unit_test(a_signal_at_any_instruction_counts_once),
+        cmocka_unit_test(a_fork_at_any_instruction_leaves_nothing_of_the_parents),
+        cmocka_unit_test(a_fork_at_any_instruction_silences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
