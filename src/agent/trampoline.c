@@ -108,7 +108,7 @@ static bool in_text(const struct tl_hijack_head *head, uint64_t addr)
 static bool address_proved(struct tl_hijack_head *head, uint64_t addr)
 {
     uint64_t *proven = &head->proven[addr % TL_HIJACK_PROVEN];
-    if (__atomic_load_n(proven, __ATOMIC_RELAXED) == addr)
+    if (addr && __atomic_load_n(proven, __ATOMIC_RELAXED) == addr) // 0: empty
         return true;
     if (!in_text(head, addr))
         return false;

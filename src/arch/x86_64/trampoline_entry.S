@@ -39,6 +39,8 @@ tl_agent_hijack_entry:
         cmp     $8, %eax
         jne     1f
         mov     (%rdx), %rsi
+        test    %rsi, %rsi // an empty place of what was proved holds 0 too
+        jz      1f
         mov     %esi, %eax
         and     $HIJACK_PROVEN_MASK, %eax
         mov     tl_agent_hijack_addr(%rip), %rdi
