@@ -164,6 +164,16 @@ static int interval_print(struct tl_run *run, double now, struct tl_diag *diag)
     return error;
 }
 
+// What the session noted since the last time.
+static void notes_print(struct tl_run *run)
+{
+    const char *notes = tl_session_notes(run->session);
+    size_t length = strlen(notes);
+    if (length > run->notes_shown)
+        tl_cli_notes(run->cli, notes + run->notes_shown);
+    run->notes_shown = length;
+}
+
 // A probe that lost its place while it ran: one that has a rung still, a refusal says why.
 static void closed_print(struct tl_run *run)
 {
@@ -191,6 +201,10 @@ static void summary_print(struct tl_run *run, bool attached)
 
 static int end_print(struct tl_run *run, double end_ms, struct tl_diag *diag)
 {
+    int taken = tl_run_sites(run, diag); // the last poll may have brought some
+    if (taken)
+        return taken;
+    notes_print(run);
     closed_print(run);
     counts_refresh(run);
     for (size_t i = 0; i < run->count; i++)
@@ -262,6 +276,7 @@ static int session_poll(struct tl_run *run, bool ended, struct deadlines *deadli
     run->target_gone |= ended;
     int period = tl_session_poll_ms(run->session);
     deadlines->poll = tl_cli_now_ms() + (period < POLL_MS_MIN ? POLL_MS_MIN : period);
+    notes_print(run);
     return tl_run_sites(run, diag);
 }
 
@@ -327,10 +342,11 @@ static int run_begin(struct tl_run *run, struct tl_diag *diag)
     int error = tl_run_sites(run, diag);
     if (error)
         return error;
-    tl_cli_notes(run->cli, tl_session_notes(run->session));
+    notes_print(run);
     if (attach_error) {
         counts_refresh(run);
-        summary_print(run, false);
+        if (run->count)
+            summary_print(run, false);
         return attach_error;
     }
     run->start_ms = run->printed_ms = tl_cli_now_ms();

@@ -11,6 +11,7 @@ struct tl_run {
     struct tl_show_count *counts; // parallel to the session's sites
     struct tl_show_label *labels; // the same, where the kind has events
     size_t count, room;
+    size_t notes_shown; // characters of the session's notes
     int signal_fd;
     bool target_gone;            // the target has ended; what it has started may not
     double start_ms, printed_ms; // attached; last interval print

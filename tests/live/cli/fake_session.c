@@ -119,6 +119,8 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
 {
     if (has(session, "perm"))
         return error_set(diag, TL_E_PERM, "pid 1: ptrace refused: run as root");
+    if (!session->count)
+        return error_set(diag, TL_E_NOMATCH, "no probe matched");
     struct timespec start, now;
     (void)clock_gettime(CLOCK_MONOTONIC, &start);
     for (bool slow = has(session, "slow"); slow; slow = now.tv_sec - start.tv_sec < 2) {
@@ -221,7 +223,10 @@ void tl_session_totals(const struct tl_session *session, struct tl_session_total
 
 const char *tl_session_notes(const struct tl_session *session)
 {
-    return has(session, "noted") ? "first note\nsecond \033[31mnote\n" : "";
+    if (!has(session, "noted"))
+        return "";
+    return session->hits[0] ? "first note\nsecond \033[31mnote\nlate note\n"
+                            : "first note\nsecond \033[31mnote\n";
 }
 
 // The first probe's events have numbers that need all 64 bits.

@@ -169,6 +169,8 @@ class Output(unittest.TestCase):
         loud = run("count", "-p", SELF, "-d", "0.1", "noted")
         self.assertIn("first note", loud.stderr)
         self.assertIn("second \\x1b[31mnote", loud.stderr)
+        self.assertEqual(loud.stderr.count("first note"), 1)
+        self.assertLess(loud.stderr.index("late note"), loud.stderr.index("fake: detached"))
         quiet = run("count", "-p", SELF, "-d", "0.1", "-q", "noted")
         self.assertEqual(quiet.stderr, "fake: detached\n")
 

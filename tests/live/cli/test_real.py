@@ -284,6 +284,16 @@ class Events(Case):
         alone = run("trace", "--json", "--no-follow", WORK, "--", CALLER, "call", "10", "fork", "20")
         self.assertEqual(sum(o["type"] == "event" for o in lines(alone.stdout)), 10)
 
+    def test_programs_that_a_command_starts_are_counted(self):
+        probe = f"{CALLER}:{WORK}"
+        script = f"{CALLER} call 5; {CALLER} fork 3; exec {CALLER} call 7"
+        done = run("count", "--json", probe, "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        counts = [o for o in lines(done.stdout) if o["type"] == "count"]
+        self.assertEqual([o["hits"] for o in counts], [15])
+        alone = run("count", "--json", "--no-follow", probe, "--", "sh", "-c", script)
+        self.assertEqual(alone.returncode, 3, alone.stderr)
+
     def test_children_of_a_process_are_counted_with_follow_only(self):
         for words, hits in [([], 5), (["-f"], 12)]:
             with self.subTest(words):
