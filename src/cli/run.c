@@ -377,6 +377,8 @@ static int run_body(struct tl_run *run, struct tl_diag *diag)
         gone_note(run);
     if (result < 0)
         return result;
+    if (!error && !run->count) // what might have matched never came
+        return tl_cli_error(diag, TL_E_NOMATCH, "no probe matched to the end");
     return error ? tl_cli_error(diag, error, "%s", late.text) : 0;
 }
 

@@ -8,7 +8,7 @@
 //   foreign   is closed while running      words     tells its options on standard error
 //   flood     has 10,000 events at each drain, others one
 //   late      comes with a library at the second poll
-//   quiet     is never called
+//   quiet     is never called              awaited   matches what never comes
 //   others    are placed; every poll finds 1,000 more hits
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct tl_session {
     int exit_fd;
     int status;
     struct tl_session_options options;
-    bool attached, kernel, late;
+    bool attached, kernel, late, awaited;
     uint64_t events;
     struct tl_site_report report;
 };
@@ -94,6 +94,9 @@ void tl_session_destroy(struct tl_session *session)
 
 int tl_session_add(struct tl_session *session, const char *probe, struct tl_diag *diag)
 {
+    session->awaited |= strcmp(probe, "awaited") == 0;
+    if (session->awaited)
+        return error_set(diag, TL_E_NOMATCH, "awaited: no module has this name yet");
     if (strcmp(probe, "missing") == 0)
         return error_set(diag, TL_E_NOMATCH, "missing: no function has this name");
     if (strcmp(probe, "badwords") == 0 || session->count == SITES_MAX)
@@ -119,7 +122,7 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
 {
     if (has(session, "perm"))
         return error_set(diag, TL_E_PERM, "pid 1: ptrace refused: run as root");
-    if (!session->count)
+    if (!session->count && !session->awaited)
         return error_set(diag, TL_E_NOMATCH, "no probe matched");
     struct timespec start, now;
     (void)clock_gettime(CLOCK_MONOTONIC, &start);

@@ -113,7 +113,7 @@ class Status(unittest.TestCase):
     def test_statuses_follow_the_contract(self):
         rows = [(["f"], 0), (["f", "missing"], 0), (["missing"], 3), (["refused"], 3),
                 (["f", "refused"], 0), (["perm"], 1), (["badwords", "f"], 2), (["stuck"], 1),
-                (["ends"], 0)]
+                (["ends"], 0), (["awaited"], 3)]
         for words, status in rows:
             with self.subTest(words):
                 done = run("count", "-p", SELF, "-d", "0.1", *words)
