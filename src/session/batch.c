@@ -341,6 +341,26 @@ static void install_options(struct tl_batch *batch, struct tl_install_options *o
     tl_session_trampoline_options(batch, out);
 }
 
+// Times need threads that can be told apart, and records a clock. Without them all is refused.
+static bool records_possible(struct tl_batch *batch)
+{
+    enum tl_record_mode mode = batch->session->options.mode;
+    enum tl_refusal refusal = TL_REFUSE_NONE;
+    struct tl_install_facts facts;
+    struct tl_emit_in emit = {0};
+    tl_install_facts(batch->install, &facts);
+    tl_install_emit_input(batch->install, &emit);
+    if (mode != TL_MODE_COUNT && facts.no_clock)
+        refusal = TL_REFUSE_NO_CLOCK;
+    else if (mode == TL_MODE_LATENCY && emit.thread_pointer == TL_TP_SHARED)
+        refusal = TL_REFUSE_NO_THREAD;
+    for (size_t i = 0; refusal && i < batch->state_count; i++) {
+        if (batch->state[i].refusal == TL_REFUSE_NONE)
+            batch->state[i].refusal = refusal;
+    }
+    return refusal == TL_REFUSE_NONE;
+}
+
 // Plans against the live target and writes; again when the target showed something else than before.
 static int jump_rung(struct tl_batch *batch, struct tl_diag *diag)
 {
@@ -350,7 +370,7 @@ static int jump_rung(struct tl_batch *batch, struct tl_diag *diag)
         return tl_diag_set(diag, TL_E_LIMIT, "%u functions: at most %u can be timed at once",
                            install.hist_count, TL_PAIR_PROBES_MAX);
     int error = tl_install_prepare(batch->target, &install, &batch->install, diag);
-    if (error)
+    if (error || !records_possible(batch))
         return error;
     size_t own = batch->request_count;
     error = tl_session_trampoline_join(batch, diag);

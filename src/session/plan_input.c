@@ -60,6 +60,12 @@ static bool point_is_entry(uint8_t kind, enum tl_probe_kind site)
            kind == TL_RECORD_HIJACK || (kind == TL_RECORD_HIT && site == TL_PROBE_ENTRY);
 }
 
+// Go passes arguments in registers of its own.
+static uint8_t go_kind(uint8_t kind, const struct tl_site_facts *facts)
+{
+    return kind == TL_RECORD_EVENT && facts->go ? (uint8_t)TL_RECORD_GO_EVENT : kind;
+}
+
 // One more thing that the request's detour does. false: no room.
 static bool record_add(struct tl_plan_request *request, uint8_t kind, uint32_t counter_off,
                        int32_t sp_off)
@@ -113,6 +119,7 @@ static int request_fill(struct tl_batch *batch, const struct order *order, size_
     uint32_t index = (uint32_t)batch->request_count - 1;
     struct tl_plan_request *request = &batch->requests[index];
     bool entry = false, exit = false;
+    request->no_stack = request->shared = request->facts.no_stack;
     request->on_taken = batch->points[order->point].on_taken;
     for (size_t i = 0; i < count; i++) {
         struct tl_point *point = &batch->points[order[i].point];
@@ -122,7 +129,8 @@ static int request_fill(struct tl_batch *batch, const struct order *order, size_
         entry |= is_entry && site->entry;
         exit |= !is_entry;
         if (point->on_taken != request->on_taken ||
-            !record_add(request, point->kind, counter_off, point->sp_off))
+            !record_add(request, go_kind(point->kind, &request->facts), counter_off,
+                        point->sp_off))
             request->facts.refusal = TL_REFUSE_WINDOW_PROBE;
         point->request = index;
     }

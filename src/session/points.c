@@ -22,6 +22,17 @@ static void refuse(struct tl_session_site *state, enum tl_refusal refusal)
     state->refusal = refusal;
 }
 
+// Goroutines move between threads, and their stacks move in memory: an entry is not found again, and no
+// return address may be replaced.
+static bool site_is_go(struct tl_batch *batch, size_t index)
+{
+    const struct tl_site *site = &batch->sites.site[index];
+    struct tl_module *module = tl_modules_get(batch->modules, site->module);
+    struct tl_site_facts facts;
+    return tl_image_go(module->image) && !tl_module_analyse(module, NULL) &&
+           !tl_analysis_site(module->analysis, site->vaddr, &facts, NULL) && facts.go;
+}
+
 // Behind exits that can't be had: the trampoline, the kernel, or a refusal.
 static void way_below_exits(struct tl_batch *batch, size_t index, enum tl_refusal why)
 {
@@ -35,7 +46,8 @@ static void way_below_exits(struct tl_batch *batch, size_t index, enum tl_refusa
         refuse(state, why);
         return;
     }
-    no_trampoline = tl_session_trampoline_refusal(batch, index);
+    no_trampoline = site_is_go(batch, index) ? TL_REFUSE_TRAMPOLINE
+                                             : tl_session_trampoline_refusal(batch, index);
     if (no_trampoline == TL_REFUSE_NONE)
         state->return_way = TL_SITE_TRAMPOLINE;
     else
@@ -49,6 +61,10 @@ static void way_choose(struct tl_batch *batch, size_t index, struct tl_exit *exi
     struct tl_module *module = tl_modules_get(batch->modules, site->module);
     enum tl_refusal refusal = TL_REFUSE_NONE;
     size_t count = 0;
+    if (batch->session->options.mode == TL_MODE_LATENCY && site_is_go(batch, index)) {
+        refuse(state, TL_REFUSE_NO_THREAD);
+        return;
+    }
     if (tl_module_analyse(module, NULL) ||
         tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr, exits,
                           TL_EXITS_MAX, &count, &refusal, NULL))
