@@ -76,7 +76,8 @@ enum tl_notice_kind {
     TL_NOTICE_NONE = 0,
     TL_NOTICE_LOADER = 1, // the loader's debug hook: libraries came or are about to go
     TL_NOTICE_EXEC = 2,   // about to execute another program
-    TL_NOTICE_TRAP = 3,   // about to change what happens to SIGTRAP
+    TL_NOTICE_TRAP = 3,   // about to change what happens on a signal: arguments of sigaction
+    TL_NOTICE_MASK = 4,   // about to change which signals a thread blocks: those of pthread_sigmask
 };
 // FREE -> FILLING (thread, locked compare-and-swap) -> ASKED (thread) -> ANSWERED (controller) -> FREE
 // (thread). A thread that gave up waiting goes ASKED -> FREE by compare-and-swap. A thread that left the

@@ -16,8 +16,10 @@
 #define ROW_STEPS_MAX 64 // halvings of any count
 
 void tl_agent_trap(uint64_t sig, struct tl_signal_info *info, struct tl_signal_context *context);
-// Calls a record's entry in the record frame, with the site's registers. (trap_entry.S)
-void tl_agent_trap_record(uint64_t entry, uint64_t counter_off, const uint64_t general[16]);
+// Calls a record's entry in the record frame, with the site's registers; sp is the record's S.
+// (trap_entry.S)
+void tl_agent_trap_record(uint64_t entry, uint64_t counter_off, const uint64_t general[16],
+                          uint64_t sp);
 
 // ---- whose
 // ----------------------------------------------------------------------------------------
@@ -184,7 +186,8 @@ __attribute__((used)) void tl_agent_trap(uint64_t sig, struct tl_signal_info *in
     state_load(context, &state);
     if (!row->on_taken || tl_x86_64_simulate_taken(&row->simulation, &state)) {
         for (unsigned i = 0; i < row->record_count; i++)
-            tl_agent_trap_record(row->record[i].entry, row->record[i].counter_off, state.general);
+            tl_agent_trap_record(row->record[i].entry, row->record[i].counter_off, state.general,
+                                 state.general[4] - (uint64_t)(int64_t)row->record[i].sp_off);
     }
     struct frame_view view = frame_look(context);
     const struct tl_simulate_memory memory = {word_read, word_write, &view};

@@ -17,7 +17,8 @@
 
 struct tl_trap_record {
     uint64_t entry; // of the agent that records, called in the record frame (emit/emit.h)
-    uint64_t counter_off;
+    uint32_t counter_off;
+    int32_t sp_off; // see struct tl_record
 };
 
 struct tl_trap_row {

@@ -666,6 +666,12 @@ int tl_traps_close_faulting(struct tl_traps *traps, struct tl_install_result *re
     return tl_install_close_faulting(traps->install, true, results, diag);
 }
 
+int tl_traps_close_site(struct tl_traps *traps, size_t index, struct tl_install_result *results,
+                        struct tl_diag *diag)
+{
+    return tl_install_close_site(traps->install, index, results, diag);
+}
+
 // ---- detach -------------------------------------------------------------------------------------
 
 // The target has not executed another program.

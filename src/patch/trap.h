@@ -42,6 +42,9 @@ int tl_traps_close(struct tl_traps *traps, enum tl_refusal reason,
 // Puts back those whose instruction can fault in its slot.
 int tl_traps_close_faulting(struct tl_traps *traps, struct tl_install_result *results,
                             struct tl_diag *diag);
+// ... one of them.
+int tl_traps_close_site(struct tl_traps *traps, size_t index, struct tl_install_result *results,
+                        struct tl_diag *diag);
 // Puts the text back and, once no thread is on its way to the handler, what SIGTRAP did before.
 // Where some thread does not get there the handler stays, which does no harm.
 int tl_traps_detach(struct tl_traps *traps, struct tl_diag *diag);

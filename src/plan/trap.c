@@ -178,12 +178,13 @@ static void records_fill(const struct trap_run *run, const struct trap_site *sit
     const tl_addr *entry = run->options->emit.record_addr;
     if (request->action & TL_ACTION_COUNT)
         row->record[row->record_count++] =
-            (struct tl_trap_record){entry[TL_RECORD_HIT], request->counter_off};
+            (struct tl_trap_record){entry[TL_RECORD_HIT], request->counter_off, 0};
     for (size_t i = 0; request->action & TL_ACTION_RECORD && i < TL_SITE_RECORDS_MAX; i++) {
         if (request->record[i].kind == TL_RECORD_NONE)
             break;
         row->record[row->record_count++] =
-            (struct tl_trap_record){entry[request->record[i].kind], request->record[i].counter_off};
+            (struct tl_trap_record){entry[request->record[i].kind], request->record[i].counter_off,
+                                    request->record[i].sp_off};
     }
 }
 

@@ -5,6 +5,7 @@
 #include "session/follow.h"
 #include "session/internal.h"
 #include "session/trampoline.h"
+#include "session/traps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,6 +251,8 @@ static int requests_make(struct tl_batch *batch, struct tl_diag *diag)
     int error = tl_batch_requests(batch, diag);
     if (!error)
         error = tl_session_hooks(batch, diag);
+    if (!error)
+        error = tl_session_traps_hooks(batch, diag);
     return error ? error : tl_session_unwinders(batch, diag);
 }
 
@@ -407,6 +410,19 @@ static int sites_complete(struct tl_batch *batch, struct tl_diag *diag)
     return 0;
 }
 
+// The install alone, for breakpoints without any jump.
+static int traps_prepare(struct tl_batch *batch, struct tl_diag *diag)
+{
+    struct tl_install_options install;
+    int error = tl_batch_points(batch, 0, batch->sites.count, diag);
+    if (!error)
+        error = tl_batch_requests(batch, diag);
+    if (error || !batch->request_count)
+        return error;
+    install_options(batch, &install);
+    return tl_install_prepare(batch->target, &install, &batch->install, diag);
+}
+
 static int rungs_place(struct tl_batch *batch, struct tl_diag *diag)
 {
     enum tl_method method = batch->session->options.method;
@@ -426,7 +442,9 @@ static int rungs_place(struct tl_batch *batch, struct tl_diag *diag)
     }
     if (!error && (method == TL_METHOD_AUTO || method == TL_METHOD_KERNEL))
         error = tl_session_kernel(batch, diag);
-    return error;
+    if (!error && method != TL_METHOD_AUTO && tl_session_traps_wanted(batch->session))
+        error = traps_prepare(batch, diag);
+    return error ? error : tl_session_traps(batch, diag);
 }
 
 int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
@@ -458,7 +476,7 @@ static void latency_refresh(struct tl_batch *batch, const struct tl_drain_memory
 {
     struct tl_session_site *state = &batch->state[i];
     struct tl_hist hist = {0};
-    if (state->rung != TL_RUNG_JUMP || tl_drain_hist(memory, state->counter, &hist, NULL))
+    if (state->rung == TL_RUNG_REFUSED || tl_drain_hist(memory, state->counter, &hist, NULL))
         return;
     state->hits = state->dropped = hist.lost;
     for (size_t k = 0; k < TL_HIST_BUCKETS; k++)
@@ -517,8 +535,9 @@ int tl_batch_verify(struct tl_batch *batch, struct tl_diag *diag)
 {
     if (!tl_target_alive(batch->target))
         return 1;
-    if (!batch->install || !batch->results)
-        return 0;
+    int trapped = tl_session_traps_verify(batch, diag);
+    if (trapped || !batch->install || !batch->results)
+        return trapped;
     int gone = tl_install_verify(batch->install, batch->results, diag);
     if (gone < 0)
         return gone;
@@ -541,8 +560,10 @@ int tl_batch_detach(struct tl_batch *batch, struct tl_diag *diag)
     tl_batch_refresh(batch);
     tl_uprobes_destroy(batch->uprobes); // before our text: its pages may hold the kernel's bytes
     batch->uprobes = NULL;
-    if (batch->install && batch->results) {
-        error = tl_install_detach(batch->install, diag);
+    error = tl_session_traps_detach(batch, diag);
+    if (batch->install && (batch->results || batch->traps)) {
+        int jumps = tl_install_detach(batch->install, error ? NULL : diag);
+        error = error ? error : jumps;
         struct tl_install_times times = {0};
         tl_install_times(batch->install, &times);
         if (times.detach_stopped_ms > batch->stopped_ms)

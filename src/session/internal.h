@@ -98,6 +98,7 @@ struct tl_batch {
     tl_addr guarded[TL_FAULT_HANDLERS_MAX * (TL_SESSION_GUARDS_MAX + 1)]; // handlers
     size_t guarded_count;
     struct tl_uprobes *uprobes;
+    struct tl_batch_traps *traps;       // traps.c; NULL: no breakpoints
     struct tl_trampolines *trampolines; // trampoline.c; NULL until asked
     int stream_source; // of its rings; -1 none
     bool attached, gone;

@@ -126,6 +126,7 @@ static void notice_act(struct tl_session *session, struct tl_batch *batch,
         tl_execs_begin(session, batch, pid, notice->tid);
         break;
     case TL_NOTICE_TRAP:
+    case TL_NOTICE_MASK:
         if (tl_session_trap_notice)
             tl_session_trap_notice(batch);
         break;

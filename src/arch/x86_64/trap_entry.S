@@ -2,7 +2,7 @@
 // returns to.
         .text
 
-// rdi = entry, rsi = counter_off, rdx = the site's general registers by number. The entry gets the record
+// rdi = entry, rsi = counter_off, rdx = the site's general registers by number, rcx = S. The entry gets the record
 // frame (emit/emit.h) here, on the handler's stack: it finds its saved words by its own stack pointer, and
 // the site's stack by rdx. It keeps all but rax, rcx, rdx and flags.
         .globl  tl_agent_trap_record
@@ -21,8 +21,9 @@ tl_agent_trap_record:
         push    8(%rax)                 // rcx
         push    16(%rax)                // rdx
         push    $0                      // flags word
-        mov     %rsi, %rcx
-        mov     32(%rax), %rdx          // S
+        mov     %rcx, %r10
+        mov     %esi, %ecx
+        mov     %r10, %rdx              // S
         mov     24(%rax), %rbx
         mov     40(%rax), %rbp
         mov     48(%rax), %rsi
