@@ -61,7 +61,8 @@ extern "C" {
     X(NO_SLOT, "the instruction can't run in a slot")                                              \
     X(RECORD_KERNEL, "the kernel's probe can't record this")                                       \
     X(TRAP_SECCOMP, "a seccomp filter may forbid the return from a signal handler")                \
-    X(TRAP_LIBC, "the C library blocks all signals around work of its own, where a trap kills")
+    X(TRAP_LIBC, "the C library blocks all signals around work of its own, where a trap kills")    \
+    X(KERNEL_WRONG, "the kernel runs this instruction wrong under a probe of its own")
 
 enum tl_refusal {
 #define X(name, sentence) TL_REFUSE_##name,

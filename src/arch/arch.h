@@ -79,6 +79,9 @@ struct tl_arch {
     // sp_depth bytes above the stack pointer and fp_depth above the frame pointer.
     bool (*reads_return)(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 
+    // Whether a uprobe of the kernel makes this instruction do something else.
+    bool (*uprobe_breaks)(const struct tl_insn *insn);
+
     // Intel-syntax text.
     void (*print)(const struct tl_insn *insn, char *buf, size_t size);
 

@@ -9,6 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#define KERNEL_EVENTS_DEFAULT 16384u
+#define KERNEL_EVENTS_MAX (1u << 20)
+#define KERNEL_EVENT_BYTES 96u // with the ring's own header
+
 // What the placing needs; freed at its end.
 struct kernel_work {
     struct tl_uprobe_site *sites;
@@ -150,12 +154,50 @@ static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
             batch->state[i].refusal = TL_REFUSE_NO_FILE_OFFSET;
             continue;
         }
+        struct tl_insn insn;
+        if (tl_session_insn(module, site->vaddr, &insn) && tl_arch_x86_64.uprobe_breaks(&insn)) {
+            batch->state[i].refusal = TL_REFUSE_KERNEL_WRONG;
+            continue;
+        }
         if (batch->plans && window_covers(batch, site->addr))
             continue; // the jump's refusal stands
         work->index[work->count] = i;
         work->sites[work->count++] = (struct tl_uprobe_site){
             .path = path, .file_off = off, .ret = site->kind == TL_PROBE_RETURN};
     }
+}
+
+// As much room as the rings of a few busy threads have.
+static uint32_t ring_bytes(const struct tl_batch *batch)
+{
+    const struct tl_session_options *options = &batch->session->options;
+    uint64_t events = options->ring_events ? options->ring_events : KERNEL_EVENTS_DEFAULT;
+    if (options->mode != TL_MODE_EVENTS)
+        return 0;
+    return events > KERNEL_EVENTS_MAX ? KERNEL_EVENT_BYTES * KERNEL_EVENTS_MAX
+                                      : (uint32_t)(KERNEL_EVENT_BYTES * events);
+}
+
+// Takes over what was placed.
+static int placed_take(struct tl_batch *batch, const struct kernel_work *work)
+{
+    bool asked = batch->session->options.method == TL_METHOD_KERNEL;
+    batch->uprobe_site = calloc(work->count + 1, sizeof *batch->uprobe_site);
+    if (!batch->uprobe_site)
+        return TL_E_NOMEM;
+    batch->uprobe_count = work->count;
+    for (size_t k = 0; k < work->count; k++) {
+        struct tl_session_site *state = &batch->state[work->index[k]];
+        batch->uprobe_site[k] = (uint32_t)work->index[k];
+        state->kernel_errno = work->errors[k];
+        if (!work->errors[k]) {
+            state->rung = TL_RUNG_KERNEL;
+            state->uprobe = (uint32_t)k;
+        } else if (asked) {
+            state->refusal = TL_REFUSE_KERNEL_SITE;
+        }
+    }
+    return 0;
 }
 
 int tl_session_kernel(struct tl_batch *batch, struct tl_diag *diag)
@@ -174,22 +216,13 @@ int tl_session_kernel(struct tl_batch *batch, struct tl_diag *diag)
     }
     struct kernel_work work;
     error = work_init(&work, wanted, tl_modules_count(batch->modules));
-    if (!error) {
+    if (!error)
         sites_collect(batch, &work);
-        if (work.count)
-            error = tl_uprobes_create(batch->session->options.pid, work.sites, work.count, work.errors,
-                                      &batch->uprobes, &why);
-        for (size_t k = 0; !error && k < work.count; k++) {
-            struct tl_session_site *state = &batch->state[work.index[k]];
-            state->kernel_errno = work.errors[k];
-            if (work.errors[k]) {
-                if (asked)
-                    state->refusal = TL_REFUSE_KERNEL_SITE;
-                continue;
-            }
-            state->rung = TL_RUNG_KERNEL;
-            state->uprobe = (uint32_t)k;
-        }
+    if (!error && work.count) {
+        error = tl_uprobes_create(batch->pid, work.sites, work.count, ring_bytes(batch),
+                                  work.errors, &batch->uprobes, &why);
+        if (!error)
+            error = placed_take(batch, &work);
     }
     work_deinit(&work);
     if (error && !asked) {

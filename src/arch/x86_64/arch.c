@@ -4,6 +4,19 @@
 
 #include <elf.h>
 
+#define OPCODE_NOP 0x90
+#define REX 0x40 // with B, the opcode of nop exchanges rax and r8
+#define REX_B 0x01
+
+// Linux skips whatever has the opcode of nop, with any prefix: xchg %rax,%r8 is not done (measured
+// on 6.18; branch_setup_xol_ops in arch/x86/kernel/uprobes.c).
+static bool uprobe_breaks(const struct tl_insn *insn)
+{
+    return insn->size >= 2 && insn->bytes[insn->size - 1] == OPCODE_NOP &&
+           (insn->bytes[insn->size - 2] & 0xf0) == REX &&
+           (insn->bytes[insn->size - 2] & REX_B) != 0 && (insn->flags & TL_INSN_NOP) == 0;
+}
+
 const struct tl_arch tl_arch_x86_64 = {
     .name = "x86_64",
     .elf_machine = EM_X86_64,
@@ -21,6 +34,7 @@ const struct tl_arch tl_arch_x86_64 = {
     .kept_regs = 0xf008,  // rbx, r12 to r15
     .value_regs = 0x03c7, // rax, rcx, rdx, rsi, rdi, r8, r9
     .stack = tl_x86_64_stack,
+    .uprobe_breaks = uprobe_breaks,
     .reads_return = tl_x86_64_reads_return,
     .bound = tl_x86_64_bound,
     .print = tl_x86_64_print,
