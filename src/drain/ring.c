@@ -170,3 +170,17 @@ uint64_t tl_ring_settle(struct tl_ring *ring, uint64_t now_ns, uint64_t start_ns
         ring->bound_ns = start_ns;
     return bound;
 }
+
+bool tl_ring_is_drained(const struct tl_ring *ring)
+{
+    if (ring->closed)
+        return true;
+    // Acquire, both; partners: as in a pass.
+    if (ring->next != __atomic_load_n(&ring->header->head, __ATOMIC_ACQUIRE))
+        return false;
+    for (uint32_t i = 0; i < ring->hole_count; i++) {
+        if (__atomic_load_n(&slot_at(ring, ring->hole[i].position)->word, __ATOMIC_ACQUIRE))
+            return false;
+    }
+    return true;
+}

@@ -56,6 +56,9 @@ size_t tl_ring_take(struct tl_ring *ring, uint64_t now_ns, struct tl_ring_slot *
 // not count.
 uint64_t tl_ring_settle(struct tl_ring *ring, uint64_t now_ns, uint64_t start_ns,
                         uint64_t patience_ns);
+// Whether everything that its writers finished was taken, and they are gone: what is pending stays
+// so.
+bool tl_ring_is_drained(const struct tl_ring *ring);
 // Whether this pass left something to take.
 static inline bool tl_ring_has_more(const struct tl_ring *ring)
 {

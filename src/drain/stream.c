@@ -228,9 +228,7 @@ bool tl_stream_process_drained(struct tl_stream *stream, uint32_t source, uint32
         return false;
     for (size_t i = 0; i < stream->ring_count; i++) {
         const struct block_ring *ring = &stream->ring[i];
-        // Acquire, as where it is read: the writers are gone.
-        if (ring->source == source && ring->process == process && !ring->ring.closed &&
-            ring->ring.tail != __atomic_load_n(&ring->ring.header->head, __ATOMIC_ACQUIRE))
+        if (ring->source == source && ring->process == process && !tl_ring_is_drained(&ring->ring))
             return false;
     }
     for (size_t i = order->first; i < order->sorted_count; i++) {
