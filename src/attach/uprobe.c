@@ -34,6 +34,8 @@ struct tl_uprobes {
     pid_t pid;
     size_t count;
     int map_fd;
+    struct tl_bpf_ring *ring; // events; NULL: only counts
+    bool *ret;                // by site, with a ring
     int cpu_count;
     uint64_t *scratch; // one number a CPU
     int *fd;           // links or events
@@ -101,7 +103,7 @@ int tl_uprobes_available(struct tl_diag *diag)
     int map_fd = tl_bpf_counters_create(1);
     if (map_fd < 0)
         return bpf_refused(diag, map_fd, "bpf(2), making a map,");
-    int program_fd = tl_bpf_program_load(map_fd, &who, 0, false);
+    int program_fd = tl_bpf_program_load(map_fd, -1, &who, 0, false);
     (void)close(map_fd);
     if (program_fd < 0)
         return bpf_refused(diag, program_fd, "bpf(2), loading a program,");
@@ -165,6 +167,11 @@ static bool fd_keep(struct tl_uprobes *uprobes, int fd, uint32_t site)
     uprobes->fd[uprobes->fd_count] = fd;
     uprobes->fd_site[uprobes->fd_count++] = site;
     return true;
+}
+
+static int ring_fd(const struct tl_uprobes *uprobes)
+{
+    return uprobes->ring ? tl_bpf_ring_fd(uprobes->ring) : -1;
 }
 
 // ---- one link a file
@@ -242,7 +249,8 @@ static int multi_create(struct tl_uprobes *uprobes, const struct tl_bpf_who *who
                         const struct tl_uprobe_site *sites, int *errors, struct tl_diag *diag)
 {
     struct multi_work work = {.uprobes = uprobes, .sites = sites, .errors = errors};
-    work.program_fd = tl_bpf_program_load(uprobes->map_fd, who, TL_BPF_INDEX_COOKIE, true);
+    work.program_fd = tl_bpf_program_load(uprobes->map_fd, ring_fd(uprobes), who, TL_BPF_INDEX_COOKIE,
+                                          true);
     if (work.program_fd < 0)
         return bpf_refused(diag, work.program_fd, "bpf(2), loading a program,");
     int error = 0;
@@ -302,7 +310,7 @@ static int perf_site(struct tl_uprobes *uprobes, const struct tl_bpf_who *who,
     if (event_fd < 0)
         return event_fd;
     int result = event_fd;
-    int program_fd = tl_bpf_program_load(uprobes->map_fd, who, index, false);
+    int program_fd = tl_bpf_program_load(uprobes->map_fd, ring_fd(uprobes), who, index, false);
     if (program_fd < 0)
         result = program_fd;
     else if (ioctl(event_fd, PERF_EVENT_IOC_SET_BPF, program_fd))
@@ -408,8 +416,24 @@ static int counters_create(struct tl_uprobes *uprobes, struct tl_diag *diag)
     return 0;
 }
 
+static int events_create(struct tl_uprobes *uprobes, const struct tl_uprobe_site *sites,
+                         uint32_t ring_bytes, struct tl_diag *diag)
+{
+    if (!ring_bytes)
+        return 0;
+    if (uprobes->way == TL_UPROBE_THREAD)
+        return tl_diag_set(diag, TL_E_UNSUPPORTED, "kernel probes: events need BPF");
+    uprobes->ret = calloc(uprobes->count, sizeof *uprobes->ret);
+    if (!uprobes->ret)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < uprobes->count; i++)
+        uprobes->ret[i] = sites[i].ret;
+    return tl_bpf_ring_create(ring_bytes, &uprobes->ring, diag);
+}
+
 int tl_uprobes_create_by(enum tl_uprobe_way way, pid_t pid, const struct tl_uprobe_site *sites,
-                         size_t count, int *errors, struct tl_uprobes **out, struct tl_diag *diag)
+                         size_t count, uint32_t ring_bytes, int *errors, struct tl_uprobes **out,
+                         struct tl_diag *diag)
 {
     if (!count || count > SITES_MAX)
         return tl_diag_set(diag, count ? TL_E_LIMIT : TL_E_NOMATCH,
@@ -425,6 +449,8 @@ int tl_uprobes_create_by(enum tl_uprobe_way way, pid_t pid, const struct tl_upro
     memset(errors, 0, count * sizeof *errors);
     if (way != TL_UPROBE_THREAD)
         error = counters_create(uprobes, diag);
+    if (!error)
+        error = events_create(uprobes, sites, ring_bytes, diag);
     if (!error && way == TL_UPROBE_MULTI)
         error = multi_create(uprobes, &who, sites, errors, diag);
     else if (!error && way == TL_UPROBE_PERF)
@@ -441,19 +467,55 @@ int tl_uprobes_create_by(enum tl_uprobe_way way, pid_t pid, const struct tl_upro
     return 0;
 }
 
-int tl_uprobes_create(pid_t pid, const struct tl_uprobe_site *sites, size_t count, int *errors,
-                      struct tl_uprobes **out, struct tl_diag *diag)
+int tl_uprobes_create(pid_t pid, const struct tl_uprobe_site *sites, size_t count,
+                      uint32_t ring_bytes, int *errors, struct tl_uprobes **out,
+                      struct tl_diag *diag)
 {
-    int error = tl_uprobes_create_by(TL_UPROBE_MULTI, pid, sites, count, errors, out, diag);
+    int error = tl_uprobes_create_by(TL_UPROBE_MULTI, pid, sites, count, ring_bytes, errors, out,
+                                     diag);
     if (error == TL_E_UNSUPPORTED)
-        error = tl_uprobes_create_by(TL_UPROBE_PERF, pid, sites, count, errors, out, diag);
+        error = tl_uprobes_create_by(TL_UPROBE_PERF, pid, sites, count, ring_bytes, errors, out,
+                                     diag);
     return error;
 }
 
 int tl_uprobes_create_counting(pid_t pid, const struct tl_uprobe_site *sites, size_t count,
                                int *errors, struct tl_uprobes **out, struct tl_diag *diag)
 {
-    return tl_uprobes_create_by(TL_UPROBE_THREAD, pid, sites, count, errors, out, diag);
+    return tl_uprobes_create_by(TL_UPROBE_THREAD, pid, sites, count, 0, errors, out, diag);
+}
+
+struct event_taker {
+    const struct tl_uprobes *uprobes;
+    int (*take)(void *opaque, const struct tl_uprobe_event *event);
+    void *opaque;
+};
+
+static int record_take(void *opaque, const struct tl_uprobe_record *record)
+{
+    const struct event_taker *taker = opaque;
+    if (record->index >= taker->uprobes->count)
+        return 0;
+    struct tl_uprobe_event event = {.site = record->index,
+                                    .time_ns = record->time_ns,
+                                    .pid = (pid_t)(record->who >> 32),
+                                    .tid = (pid_t)(uint32_t)record->who,
+                                    .ret = taker->uprobes->ret[record->index]};
+    memcpy(event.arg, record->arg, sizeof event.arg);
+    if (event.ret)
+        event.arg[0] = record->ret;
+    return taker->take(taker->opaque, &event);
+}
+
+int tl_uprobes_events(struct tl_uprobes *uprobes,
+                      int (*take)(void *opaque, const struct tl_uprobe_event *event), void *opaque,
+                      struct tl_diag *diag)
+{
+    struct event_taker taker = {uprobes, take, opaque};
+    if (!uprobes->ring)
+        return 0;
+    int count = tl_bpf_ring_read(uprobes->ring, record_take, &taker);
+    return count == TL_E_FORMAT ? tl_diag_set(diag, count, "kernel probes: the ring is broken") : count;
 }
 
 int tl_uprobes_count(struct tl_uprobes *uprobes, size_t index, uint64_t *hits, struct tl_diag *diag)
@@ -503,6 +565,8 @@ void tl_uprobes_destroy(struct tl_uprobes *uprobes)
         (void)close(uprobes->fd[i]);
     if (uprobes->map_fd >= 0)
         (void)close(uprobes->map_fd);
+    tl_bpf_ring_destroy(uprobes->ring);
+    free(uprobes->ret);
     free(uprobes->fd);
     free(uprobes->fd_site);
     free(uprobes->scratch);

@@ -1,4 +1,4 @@
-// The kernel rung for count: the kernel's own uprobes, read per process. Every thread of the
+// The kernel rung: the kernel's own uprobes, counts and events, read per process. Every thread of the
 // target, those born later too, and no other process.
 #ifndef TL_ATTACH_UPROBE_H
 #define TL_ATTACH_UPROBE_H
@@ -19,10 +19,25 @@ struct tl_uprobe_site {
 // 0 when this user may place kernel probes on this kernel; else TL_E_PERM / TL_E_UNSUPPORTED with
 // the reason.
 int tl_uprobes_available(struct tl_diag *diag);
-// Places all; sites that the kernel refuses get errors[i] != 0 (errno), the others go on.
+// Places all; sites that the kernel refuses get errors[i] != 0 (errno), the others go on. ring_bytes not
+// 0: every hit leaves an event too, in a ring of that size for the whole process.
 // fd limits are checked first (raised to the hard limit when needed).
-int tl_uprobes_create(pid_t pid, const struct tl_uprobe_site *sites, size_t count, int *errors,
-                      struct tl_uprobes **out, struct tl_diag *diag);
+int tl_uprobes_create(pid_t pid, const struct tl_uprobe_site *sites, size_t count,
+                      uint32_t ring_bytes, int *errors, struct tl_uprobes **out,
+                      struct tl_diag *diag);
+
+struct tl_uprobe_event {
+    size_t site;      // index in sites[]
+    uint64_t time_ns; // CLOCK_MONOTONIC
+    pid_t pid, tid;   // as the machine's first pid namespace sees them
+    bool ret;         // then arg[0] is the return value
+    uint64_t arg[6];
+};
+// Hands over the events that are complete by now, nearly in the order of time. Returns how many, or what
+// take() returned below 0. What found no room is in the count and not here.
+int tl_uprobes_events(struct tl_uprobes *uprobes,
+                      int (*take)(void *opaque, const struct tl_uprobe_event *event), void *opaque,
+                      struct tl_diag *diag);
 int tl_uprobes_count(struct tl_uprobes *uprobes, size_t index, uint64_t *hits,
                      struct tl_diag *diag);
 // Takes the probes away; when it returns none is hit any more, and counts can still be read.
@@ -39,7 +54,8 @@ enum tl_uprobe_way {
 };
 // As tl_uprobes_create, by one way only: TL_E_UNSUPPORTED where this kernel hasn't got it.
 int tl_uprobes_create_by(enum tl_uprobe_way way, pid_t pid, const struct tl_uprobe_site *sites,
-                         size_t count, int *errors, struct tl_uprobes **out, struct tl_diag *diag);
+                         size_t count, uint32_t ring_bytes, int *errors, struct tl_uprobes **out,
+                         struct tl_diag *diag);
 // TL_UPROBE_THREAD, for measurements: what a hit costs the kernel without BPF.
 int tl_uprobes_create_counting(pid_t pid, const struct tl_uprobe_site *sites, size_t count,
                                int *errors, struct tl_uprobes **out, struct tl_diag *diag);

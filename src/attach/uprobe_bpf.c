@@ -6,6 +6,7 @@
 // Invariant: the add is atomic. A program on a preemptible kernel may be preempted between load
 // and store, and another thread's hit on the same CPU would be lost.
 #include "attach/uprobe_bpf.h"
+#include "arch/x86_64/kernel_registers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,7 @@
 #define PID_NS_INITIAL_INO 0xeffffffcu
 
 // Counts of the program's parts.
-#define PROGRAM_INSNS_MAX 40
+#define PROGRAM_INSNS_MAX 80
 #define PID_NS_INFO_SIZE 8 // struct bpf_pidns_info: pid, tgid
 #define CPUS_MAX 65536
 #define STATUS_SIZE_MAX 16384
@@ -117,6 +118,15 @@ int tl_bpf_counters_create(uint32_t count)
     attr.key_size = sizeof(uint32_t);
     attr.value_size = sizeof(uint64_t);
     attr.max_entries = count;
+    return bpf_call_charged(BPF_MAP_CREATE, &attr, sizeof attr);
+}
+
+int tl_bpf_ring_map_create(uint32_t bytes)
+{
+    union bpf_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.map_type = BPF_MAP_TYPE_RINGBUF;
+    attr.max_entries = bytes;
     return bpf_call_charged(BPF_MAP_CREATE, &attr, sizeof attr);
 }
 
@@ -223,10 +233,41 @@ static void emit_who(struct program *program, const struct tl_bpf_who *who)
     emit_leave_unless(program, BPF_JNE, 0, (int32_t)who->tgid);
 }
 
-static void program_assemble(struct program *program, int map_fd, const struct tl_bpf_who *who,
-                             uint32_t index)
+enum { INDEX_OFF = -16 }; // of the site's index, in the program's frame
+
+static void emit_copy(struct program *program, int from, size_t to)
 {
-    enum { INDEX_OFF = -16 };
+    emit(program, BPF_LDX | BPF_MEM | BPF_DW, 1, 6, from, 0);
+    emit(program, BPF_STX | BPF_MEM | BPF_DW, 7, 1, (int)to, 0);
+}
+
+// r6: the registers of the probed program. A ring without room: leaves; the counter knows of the hit.
+static void emit_record(struct program *program, int ring_fd)
+{
+    static const int args[] = TL_KERNEL_REGISTER_ARGS;
+    emit_imm64(program, 1, BPF_PSEUDO_MAP_FD, (uint32_t)ring_fd);
+    emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, sizeof(struct tl_uprobe_record));
+    emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 3, 0, 0, 0);
+    emit_call(program, BPF_FUNC_ringbuf_reserve);
+    emit_leave_unless(program, BPF_JEQ, 0, 0);
+    emit(program, BPF_ALU64 | BPF_MOV | BPF_X, 7, 0, 0, 0);
+    emit_call(program, BPF_FUNC_ktime_get_ns);
+    emit(program, BPF_STX | BPF_MEM | BPF_DW, 7, 0, offsetof(struct tl_uprobe_record, time_ns), 0);
+    emit_call(program, BPF_FUNC_get_current_pid_tgid);
+    emit(program, BPF_STX | BPF_MEM | BPF_DW, 7, 0, offsetof(struct tl_uprobe_record, who), 0);
+    emit(program, BPF_LDX | BPF_MEM | BPF_W, 1, 10, INDEX_OFF, 0);
+    emit(program, BPF_STX | BPF_MEM | BPF_DW, 7, 1, offsetof(struct tl_uprobe_record, index), 0);
+    for (size_t i = 0; i < TL_ARRAY_COUNT(args); i++)
+        emit_copy(program, args[i], offsetof(struct tl_uprobe_record, arg) + 8 * i);
+    emit_copy(program, TL_KERNEL_REGISTER_RETURN, offsetof(struct tl_uprobe_record, ret));
+    emit(program, BPF_ALU64 | BPF_MOV | BPF_X, 1, 7, 0, 0);
+    emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, 0);
+    emit_call(program, BPF_FUNC_ringbuf_submit);
+}
+
+static void program_assemble(struct program *program, int map_fd, int ring_fd,
+                             const struct tl_bpf_who *who, uint32_t index)
+{
     emit(program, BPF_ALU64 | BPF_MOV | BPF_X, 6, 1, 0, 0);
     emit_who(program, who);
     if (index == TL_BPF_INDEX_COOKIE) {
@@ -243,6 +284,8 @@ static void program_assemble(struct program *program, int map_fd, const struct t
     emit_leave_unless(program, BPF_JEQ, 0, 0);
     emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 1, 0, 0, 1);
     emit(program, BPF_STX | BPF_ATOMIC | BPF_DW, 0, 1, 0, BPF_ADD);
+    if (ring_fd >= 0)
+        emit_record(program, ring_fd);
     for (unsigned i = 0; i < program->leave_count; i++) {
         unsigned from = program->leave[i];
         program->insn[from].off = (int16_t)(program->count - from - 1);
@@ -252,10 +295,11 @@ static void program_assemble(struct program *program, int map_fd, const struct t
     emit(program, BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 }
 
-int tl_bpf_program_load(int map_fd, const struct tl_bpf_who *who, uint32_t index, bool multi)
+int tl_bpf_program_load(int map_fd, int ring_fd, const struct tl_bpf_who *who, uint32_t index,
+                        bool multi)
 {
     struct program program = {.count = 0};
-    program_assemble(&program, map_fd, who, index);
+    program_assemble(&program, map_fd, ring_fd, who, index);
     union bpf_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.prog_type = BPF_PROG_TYPE_KPROBE;

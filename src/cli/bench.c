@@ -222,7 +222,7 @@ static int kernel_run(struct bench *bench, enum tl_uprobe_way way, const char *n
     int refused = 0;
     int error = kernel_site(bench, addr, &site, diag);
     if (!error)
-        error = tl_uprobes_create_by(way, bench->victim.pid, &site, 1, &refused, &uprobes, diag);
+        error = tl_uprobes_create_by(way, bench->victim.pid, &site, 1, 0, &refused, &uprobes, diag);
     if (error)
         return error;
     if (refused)

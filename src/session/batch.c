@@ -70,6 +70,7 @@ void tl_batch_destroy(struct tl_batch *batch)
     if (!batch)
         return;
     tl_uprobes_destroy(batch->uprobes);
+    free(batch->uprobe_site);
     tl_session_guards_destroy(batch);
     tl_session_trampoline_destroy(batch);
     tl_install_destroy(batch->install);
@@ -557,6 +558,7 @@ int tl_batch_detach(struct tl_batch *batch, struct tl_diag *diag)
     batch->attached = false;
     if (batch->uprobes)
         tl_uprobes_stop(batch->uprobes);
+    (void)tl_batch_kernel_events(batch, NULL);
     tl_batch_refresh(batch);
     tl_uprobes_destroy(batch->uprobes); // before our text: its pages may hold the kernel's bytes
     batch->uprobes = NULL;

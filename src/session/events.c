@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KERNEL_SOURCE 0x10000u // sources of kernel probes are numbered from here, by batch
+#define KERNEL_SOURCE 1024u // sources of kernel probes are numbered from here, by batch
 
 struct taker {
     struct tl_session *session;
@@ -76,6 +76,39 @@ static void drops_count(struct tl_session *session)
     tl_session_lines_sum(session);
 }
 
+struct pusher {
+    struct tl_batch *batch;
+    uint32_t source;
+    struct tl_diag *diag;
+};
+
+static int kernel_event_push(void *opaque, const struct tl_uprobe_event *event)
+{
+    const struct pusher *pusher = opaque;
+    struct tl_batch *batch = pusher->batch;
+    struct tl_raw_event raw = {.time_ns = event->time_ns,
+                               .tid = (uint32_t)event->tid,
+                               .process = (uint32_t)event->pid,
+                               .kind = event->ret ? TL_RING_RETURN : TL_RING_ENTRY};
+    if (event->site >= batch->uprobe_count)
+        return 0;
+    raw.probe = batch->state[batch->uprobe_site[event->site]].counter;
+    memcpy(raw.arg, event->arg, sizeof raw.arg);
+    return tl_stream_push(batch->session->stream, pusher->source, &raw, pusher->diag);
+}
+
+int tl_batch_kernel_events(struct tl_batch *batch, struct tl_diag *diag)
+{
+    struct tl_session *session = batch->session;
+    struct pusher pusher = {.batch = batch, .source = KERNEL_SOURCE, .diag = diag};
+    if (!session->stream || !batch->uprobes)
+        return 0;
+    while (session->batch[pusher.source - KERNEL_SOURCE] != batch)
+        pusher.source++;
+    int count = tl_uprobes_events(batch->uprobes, kernel_event_push, &pusher, diag);
+    return count < 0 ? count : 0;
+}
+
 int tl_session_events(struct tl_session *session,
                       int (*take)(void *opaque, const struct tl_event *event), void *opaque,
                       struct tl_diag *diag)
@@ -84,6 +117,8 @@ int tl_session_events(struct tl_session *session,
     if (!session->stream)
         return tl_diag_set(diag, TL_E_USAGE, "this session records no events");
     int error = sources_add(session, diag);
+    for (size_t i = 0; !error && i < session->batch_count; i++)
+        error = tl_batch_kernel_events(session->batch[i], diag);
     if (error)
         return error;
     tl_clock_map_refresh(&session->clock);

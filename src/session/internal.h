@@ -98,6 +98,8 @@ struct tl_batch {
     tl_addr guarded[TL_FAULT_HANDLERS_MAX * (TL_SESSION_GUARDS_MAX + 1)]; // handlers
     size_t guarded_count;
     struct tl_uprobes *uprobes;
+    uint32_t *uprobe_site; // the site of each of them
+    size_t uprobe_count;
     struct tl_batch_traps *traps;       // traps.c; NULL: no breakpoints
     struct tl_trampolines *trampolines; // trampoline.c; NULL until asked
     int stream_source; // of its rings; -1 none
@@ -179,6 +181,10 @@ bool tl_batch_request_alone(const struct tl_batch *batch, uint32_t request, uint
 
 // Sums the sites' hits and losses into the report lines. (session.c)
 void tl_session_lines_sum(struct tl_session *session);
+
+// ---- events.c
+// Puts what the kernel's probes recorded into the stream.
+int tl_batch_kernel_events(struct tl_batch *batch, struct tl_diag *diag);
 
 // ---- trampoline.c
 // NONE: the site's returns may be probed by replacing its return address.

@@ -220,7 +220,7 @@ static struct tl_uprobes *create(void **state, pid_t pid, const struct tl_uprobe
     enum tl_uprobe_way way = *(const enum tl_uprobe_way *)*state;
     struct tl_uprobes *uprobes = NULL;
     struct tl_diag diag = {{0}};
-    int error = tl_uprobes_create_by(way, pid, sites, count, errors, &uprobes, &diag);
+    int error = tl_uprobes_create_by(way, pid, sites, count, 0, errors, &uprobes, &diag);
     if (error == TL_E_UNSUPPORTED)
         skip();
     if (error)
@@ -379,7 +379,7 @@ static void test_too_few_descriptors_is_said_first(void **state)
     struct tl_diag diag = {{0}};
     // The soft limit is raised as far as the hard one allows ...
     assert_int_equal(
-        tl_uprobes_create_by(TL_UPROBE_PERF, target.pid, sites, 70, errors, &uprobes, &diag), 0);
+        tl_uprobes_create_by(TL_UPROBE_PERF, target.pid, sites, 70, 0, errors, &uprobes, &diag), 0);
     assert_int_equal(errors[69], 0);
     tl_uprobes_destroy(uprobes);
     // ... and no further. A child, since a lowered hard limit stays.
@@ -389,7 +389,7 @@ static void test_too_few_descriptors_is_said_first(void **state)
         low.rlim_cur = low.rlim_max = 256;
         (void)setrlimit(RLIMIT_NOFILE, &low);
         int error =
-            tl_uprobes_create_by(TL_UPROBE_PERF, target.pid, sites, SITES, errors, &uprobes, &diag);
+            tl_uprobes_create_by(TL_UPROBE_PERF, target.pid, sites, SITES, 0, errors, &uprobes, &diag);
         _exit(error == TL_E_LIMIT && strstr(diag.text, "ulimit -n") ? 0 : 1);
     }
     int status = -1;
@@ -409,7 +409,7 @@ static void test_a_vanished_target_is_said(void **state)
     int error;
     struct tl_uprobes *uprobes = NULL;
     struct tl_diag diag = {{0}};
-    assert_int_equal(tl_uprobes_create(target.pid, &site, 1, &error, &uprobes, &diag), TL_E_GONE);
+    assert_int_equal(tl_uprobes_create(target.pid, &site, 1, 0, &error, &uprobes, &diag), TL_E_GONE);
     assert_null(uprobes);
 }
 
