@@ -43,6 +43,29 @@ static bool pick_foreign(const struct tl_write *write, void *opaque)
     return job->foreign[write->plan];
 }
 
+static bool same_file(const struct tl_write *a, const struct tl_write *b)
+{
+    return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+// The file was unmapped, and perhaps mapped again at the same place, since the last look or during this
+// one: nothing of ours is there. Patches of one file lie side by side.
+static bool mapped_anew(const struct tl_install *install, const struct tl_text_view *text,
+                        size_t index)
+{
+    const struct tl_write *write = install->writes.write;
+    size_t first = index, end = index;
+    while (first > 0 && same_file(&write[first - 1], &write[index]))
+        first--;
+    while (end < install->writes.count && same_file(&write[end], &write[index]))
+        end++;
+    for (size_t i = first; i < end; i++) {
+        if (write[i].state == TL_WRITE_DONE && !tl_text_without_ours(text, &write[i]))
+            return false;
+    }
+    return true;
+}
+
 // Marks the sites that are not as they were written. Returns whether bytes must be put back.
 static bool sites_compare(struct verify_job *job, const struct tl_text_view *text)
 {
@@ -53,6 +76,8 @@ static bool sites_compare(struct verify_job *job, const struct tl_text_view *tex
         if (write->state != TL_WRITE_DONE && write->state != TL_WRITE_CLOSED)
             continue;
         bool intact = tl_text_intact(text, write, &gone);
+        if (!gone && !intact && write->state == TL_WRITE_DONE)
+            gone = mapped_anew(job->install, text, i);
         if (gone) {
             if (write->state == TL_WRITE_DONE)
                 job->results[write->plan].refusal = TL_REFUSE_UNLOADED;
@@ -231,10 +256,12 @@ int tl_install_close_site(struct tl_install *install, size_t index,
 struct detach_job {
     struct tl_install *install;
     struct tl_diag *diag;
+    bool whole; // no thread is about to replace a return address
 };
 
-static int detach_stopped(struct tl_install *install, struct tl_diag *diag)
+static int detach_stopped(struct detach_job *job, struct tl_diag *diag)
 {
+    struct tl_install *install = job->install;
     struct tl_target *target = install->target;
     struct tl_text_view text;
     int error = tl_text_load(target, &install->writes, &text, diag);
@@ -244,7 +271,7 @@ static int detach_stopped(struct tl_install *install, struct tl_diag *diag)
     tl_text_deinit(&text);
     if (count < 0)
         return count;
-    (void)tl_hijack_put_back(target, &install->header);
+    job->whole = tl_hijack_put_back_whole(install);
     install->header.state = TL_CODE_IDLE;
     return tl_target_write(target, install->code_addr, &install->header, sizeof install->header,
                            NULL, diag);
@@ -265,7 +292,7 @@ static int detach_run(void *opaque)
         return 0;
     }
     if (!error)
-        error = detach_stopped(install, job->diag);
+        error = detach_stopped(job, job->diag);
     if (!error)
         tl_target_resume_others(target);
     install->times.detach_stopped_ms = (double)(tl_now_ns() - start) / 1e6;
@@ -277,7 +304,7 @@ static int detach_run(void *opaque)
 
 int tl_install_detach(struct tl_install *install, struct tl_diag *diag)
 {
-    struct detach_job job = {install, diag};
+    struct detach_job job = {install, diag, true};
     if (!install->committed || install->detached)
         return 0;
     if (!tl_target_alive(install->target) || !still_there(install)) {
@@ -287,5 +314,5 @@ int tl_install_detach(struct tl_install *install, struct tl_diag *diag)
     int error = tl_target_run(install->target, detach_run, &job, diag);
     if (!error)
         install->detached = true;
-    return error;
+    return error || job.whole ? error : tl_install_hijack_end(install, diag);
 }

@@ -170,6 +170,8 @@ int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct
                      struct tl_diag *diag);
 // Whether the bytes in the text are just what we wrote. *gone: the mapping is not there any more.
 bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *write, bool *gone);
+// What can be read there is just what the file holds.
+bool tl_text_without_ours(const struct tl_text_view *text, const struct tl_write *write);
 // Some byte of ours is in the text, and all others are the file's or a breakpoint.
 bool tl_text_has_ours(const struct tl_text_view *text, const struct tl_write *write);
 // Gives pages that equal the file back; with a borrowed thread.
@@ -190,9 +192,11 @@ uint64_t tl_hijack_size(void);
 int tl_hijack_map(struct tl_install *install, struct tl_diag *diag);
 // A header names memory that is such.
 bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *header);
-// All stopped: puts replaced return addresses back, in coroutines' stacks too. Those that a thread is just
-// about to replace, or to come back from, stay: the agent stays too. Returns how many.
+// All stopped: puts replaced return addresses back, in coroutines' stacks too, and lets no more be replaced. One
+// that a thread in the agent is just about to replace stays, as the agent does. Returns how many.
 size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header);
+// The same. False: a thread stands in the agent, and may replace one more.
+bool tl_hijack_put_back_whole(struct tl_install *install);
 
 // ---- facts.c
 // Measures the counter; takes some milliseconds, so before anything is held.

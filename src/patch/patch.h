@@ -99,8 +99,8 @@ int tl_install_close_faulting(struct tl_install *install, bool all,
 int tl_install_close_site(struct tl_install *install, size_t index,
                           struct tl_install_result *results, struct tl_diag *diag);
 
-// Sites that were closed as UNLOADED and whose library is mapped at the same place again, before any of
-// its code runs, are written again; their refusal becomes NONE. Returns how many, or TL_E_*.
+// Sites that were closed as UNLOADED and whose library is mapped at the same place again are written
+// again; their refusal becomes NONE. Returns how many, or TL_E_*.
 int tl_install_rearm(struct tl_install *install, struct tl_install_result *results,
                      struct tl_diag *diag);
 

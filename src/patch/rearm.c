@@ -1,11 +1,12 @@
 // A library that went away and came back at the same place: its patches are written again, to the same
 // detours.
 //
-// It is meant for a library that no code has run in yet. Invariant: a site is written whole and only where
-// the mapping is the same piece of the same file, the bytes are the file's, and no thread stands in it.
+// Invariant: a site is written whole and only where the mapping is the same piece of the same file, the
+// bytes are the file's, no thread stands in it, and no word on a stack points into it.
 #include "patch/install.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct rearm_job {
     struct tl_install *install;
@@ -50,10 +51,33 @@ static bool needs_met(const struct rearm_job *job, size_t plan)
     return true;
 }
 
+// A saved pc may point between the instructions of a patch. Calls in it return behind it.
+static void word_visit(uint64_t word, void *opaque)
+{
+    struct rearm_job *job = opaque;
+    const struct tl_write *write = tl_writes_at(&job->install->writes, word);
+    if (write && word != write->patch.addr)
+        job->wanted[write->plan] = false;
+}
+
+static void stacks_search(struct rearm_job *job)
+{
+    struct tl_target *target = job->install->target;
+    bool all = true;
+    for (size_t i = 0; i < tl_target_thread_count(target); i++) {
+        struct tl_thread_view view;
+        all &= tl_target_thread_view(target, i, &view) == 0 &&
+               tl_stack_words(target, &view, word_visit, job);
+    }
+    if (!all)
+        memset(job->wanted, 0, job->install->plan_count * sizeof *job->wanted);
+}
+
 // Takes away plans that can't be, until what is left can.
 static void plans_check(struct rearm_job *job, const struct tl_text_view *text)
 {
     struct tl_writes *writes = &job->install->writes;
+    stacks_search(job);
     for (size_t i = 0; i < writes->count; i++) {
         const struct tl_write *write = &writes->write[i];
         if (job->wanted[write->plan] && (tl_text_check(text, write) != TL_REFUSE_NONE ||

@@ -205,6 +205,12 @@ bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *writ
     return !*gone && bytes && memcmp(bytes, write->patch.after, size) == 0;
 }
 
+bool tl_text_without_ours(const struct tl_text_view *text, const struct tl_write *write)
+{
+    const uint8_t *bytes = bytes_at(text, write->patch.addr);
+    return !bytes || memcmp(bytes, write->patch.before, write->patch.size) == 0;
+}
+
 // Writes a group with some of its patches changed. On success the loaded bytes are the new ones.
 static int group_write(struct tl_target *target, struct tl_text_group *group, const uint8_t *bytes,
                        struct tl_diag *diag)

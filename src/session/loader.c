@@ -231,6 +231,26 @@ static int library_place(struct tl_batch *batch, struct tl_diag *diag)
     return error ? error : tl_batch_place(batch, diag);
 }
 
+// Nothing came of it: the library, or its process, went away.
+static void sites_give_up(struct tl_batch *batch)
+{
+    for (size_t i = 0; i < batch->state_count; i++) {
+        if (batch->state[i].rung == TL_RUNG_REFUSED && batch->state[i].refusal == TL_REFUSE_NONE)
+            batch->state[i].refusal = TL_REFUSE_UNLOADED;
+    }
+}
+
+// It went away while it was being probed: it is as unknown as before.
+static bool lost_meanwhile(const struct tl_batch *batch)
+{
+    for (size_t i = 0; i < batch->state_count; i++) {
+        if (batch->state[i].rung != TL_RUNG_REFUSED ||
+            batch->state[i].refusal != TL_REFUSE_UNLOADED)
+            return false;
+    }
+    return true;
+}
+
 // maps is taken over.
 static void library_probe(struct tl_session *session, struct tl_batch *beside, pid_t pid,
                           struct tl_maps *maps)
@@ -261,9 +281,13 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
         tl_batch_drop(batch);
         return;
     }
+    if (error && batch)
+        sites_give_up(batch);
     if (error)
         tl_follow_note(session, "%s: not probed: %s\n", name, diag.text);
-    else if (tl_session_now_ms() - start > TL_NOTICE_WAIT_MS)
+    if (batch && lost_meanwhile(batch))
+        batch->gone = true;
+    else if (!error && tl_session_now_ms() - start > TL_NOTICE_WAIT_MS)
         tl_follow_note(session, "%s: probed %.0f ms after it was loaded; earlier hits are missing\n",
                        name, tl_session_now_ms() - start);
     if (batch)

@@ -196,16 +196,25 @@ static void slot_look(struct tl_session *session, struct tl_batch *batch, struct
                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-// We are here: threads may wait for us again.
-static void heartbeat(const struct tl_batch *batch, struct tl_data_header *header)
+// We are here: threads may wait for us again. Returns whether one did in vain since the last time.
+static bool heartbeat(const struct tl_batch *batch, struct tl_data_header *header)
 {
     struct tl_install_facts facts;
     tl_install_facts(batch->install, &facts);
     // Relaxed: partner is listener_there of the agent's hook, where any value is as good as none.
-    __atomic_store_n(&header->heard, __atomic_load_n(&header->missed, __ATOMIC_RELAXED),
-                     __ATOMIC_RELAXED);
+    uint32_t missed = __atomic_load_n(&header->missed, __ATOMIC_RELAXED);
+    bool news = missed != __atomic_load_n(&header->heard, __ATOMIC_RELAXED);
+    __atomic_store_n(&header->heard, missed, __ATOMIC_RELAXED);
     __atomic_store_n(&header->answered_ticks, tl_clock_ticks(facts.clock == TL_CLOCK_COARSE),
                      __ATOMIC_RELAXED);
+    return news;
+}
+
+// What threads did not wait for any more is looked for now.
+static void missed_catch_up(struct tl_session *session, struct tl_batch *batch)
+{
+    if (!batch->gone && !batch->beside && tl_loader_wanted(batch))
+        tl_loader_changed(session, batch, batch->pid);
 }
 
 static void batch_listen(struct tl_session *session, struct tl_batch *batch)
@@ -217,7 +226,7 @@ static void batch_listen(struct tl_session *session, struct tl_batch *batch)
         return;
     struct tl_notice *notice =
         (struct tl_notice *)(void *)((unsigned char *)memory.data + TL_NOTICES_OFF);
-    heartbeat(batch, memory.data);
+    bool missed = heartbeat(batch, memory.data);
     for (size_t i = 0; i < TL_NOTICE_SLOTS; i++) {
         // The list may grow while a notice is looked after: no pointer into it is kept.
         double since = listener->stuck_since[i];
@@ -228,7 +237,8 @@ static void batch_listen(struct tl_session *session, struct tl_batch *batch)
         else
             return;
     }
-    heartbeat(batch, memory.data);
+    if (missed)
+        missed_catch_up(session, batch);
 }
 
 void tl_notice_poll(struct tl_session *session)
