@@ -217,7 +217,7 @@ struct tl_hijack_head {
     uint64_t next;        // the heads of all installs in the process form a ring: address of the next
     uint64_t trampoline;  // what replaced return addresses of this one hold
     uint64_t range_count; // text that a return address may lie in; by the controller
-    uint64_t reserved;
+    uint64_t ended;       // not 0: none is replaced any more; by the controller
     struct tl_range range[TL_HIJACK_RANGES_MAX]; // sorted
     uint64_t reserved2[2];
     uint64_t proven[TL_HIJACK_PROVEN]; // return addresses that were looked at; at address mod count

@@ -13,6 +13,7 @@
 
 #define SAME(a, b) _Static_assert((a) == (b), #a " is not " #b)
 SAME(HIJACK_LIVE, TL_CONTROL_LIVE);
+SAME(HIJACK_ENDED, offsetof(struct tl_hijack_head, ended));
 SAME(HIJACK_PROVEN, offsetof(struct tl_hijack_head, proven));
 SAME(HIJACK_PROVEN_MASK, TL_HIJACK_PROVEN - 1);
 SAME(HIJACK_SLOT, offsetof(struct tl_hijack_head, slot));
@@ -144,7 +145,7 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack(uint64
     uint64_t block = tl_agent_block();
     if (block == 0) // a forked child that nobody follows
         return 0;
-    if (!top_readable(sp)) {
+    if (head->ended || !top_readable(sp)) {
         loss_count(block, counter_off);
         return 0;
     }

@@ -12,8 +12,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
+#define END_TRIES_MAX 10 // stops, while a thread stands in the agent
+#define END_PAUSE_NS 200000
 #define SLOTS_PER_PAGE (TL_PAGE_SIZE / sizeof(struct tl_hijack_slot))
 #define SLOT_PAGES (TL_HIJACK_SLOTS / SLOTS_PER_PAGE)
 #define PAGE_THERE (UINT64_C(3) << 62) // present or swapped: Documentation/admin-guide/mm/pagemap.rst
@@ -180,8 +183,12 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
                 tl_target_read(target, header->hijack_addr + offsetof(struct tl_hijack_head, trampoline),
                                &trampoline, sizeof trampoline, NULL) == 0 &&
                 trampoline - header->agent_addr < header->agent_size;
-    if (ours)
+    if (ours) {
+        const uint64_t ended = 1;
+        (void)tl_target_write(target, header->hijack_addr + offsetof(struct tl_hijack_head, ended),
+                              &ended, sizeof ended, NULL, NULL);
         pages_find(tl_target_pid(target), slots, there);
+    }
     for (size_t i = 0; ours && i < SLOT_PAGES; i++) {
         if (there[i] & PAGE_THERE)
             count += page_put_back(target, &maps, slots + i * TL_PAGE_SIZE, trampoline);
@@ -191,15 +198,39 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
     return count;
 }
 
+bool tl_hijack_put_back_whole(struct tl_install *install)
+{
+    struct tl_target *target = install->target;
+    const struct tl_code_header *header = &install->header;
+    struct tl_thread_view view;
+    if (!header->hijack_addr)
+        return true;
+    (void)tl_hijack_put_back(target, header);
+    for (size_t i = 0; i < tl_target_thread_count(target); i++) {
+        if (tl_target_thread_view(target, i, &view) == 0 &&
+            view.pc - header->agent_addr < header->agent_size)
+            return false;
+    }
+    return true;
+}
+
 static int end_run(void *opaque)
 {
     struct tl_install *install = opaque;
-    bool held = tl_target_thread_count(install->target) != 0;
-    int error = tl_patch_hold(install->target, true, NULL);
-    if (!error)
-        (void)tl_hijack_put_back(install->target, &install->header);
-    if (!held)
-        tl_target_resume(install->target);
+    bool held = tl_target_thread_count(install->target) != 0, whole = false;
+    int error = 0;
+    for (int i = 0; i < END_TRIES_MAX && !error && !whole; i++) {
+        const struct timespec pause = {.tv_nsec = END_PAUSE_NS};
+        if (i)
+            nanosleep(&pause, NULL);
+        error = tl_patch_hold(install->target, true, NULL);
+        if (!error)
+            whole = tl_hijack_put_back_whole(install);
+        if (!held)
+            tl_target_resume(install->target);
+        else
+            break;
+    }
     return error;
 }
 

@@ -46,6 +46,8 @@ tl_agent_hijack_entry:
         mov     tl_agent_hijack_addr(%rip), %rdi
         cmp     %rsi, HIJACK_PROVEN(%rdi,%rax,8)
         jne     1f
+        cmpl    $0, HIJACK_ENDED(%rdi)
+        jne     1f
         slot_home r8
         mov     (%rdi), %rax
         cmp     %rdx, %rax

@@ -1,0 +1,175 @@
+// Holds frames of probed functions on several stacks while probes come and go: its own, other threads',
+// suspended coroutines'. argv[1] is what it does; it prints "ready" and reads a line wherever the test may
+// attach, detach or kill, and ends with 0 if all was computed right.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdexcept>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define PROBED extern "C" __attribute__((noinline, noipa))
+
+static ucontext_t main_context, coroutine[4];
+static const size_t STACK_SIZE = 65536;
+
+static void wait_for_line(const char *what)
+{
+    char line[64];
+    printf("ready %s\n", what);
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin))
+        _exit(3);
+}
+
+PROBED uint64_t leaf(uint64_t value)
+{
+    volatile uint64_t kept = value;
+    return kept + 1;
+}
+
+// ---- frames that wait on the main stack -----------------------------------------------------------
+
+PROBED uint64_t holds(uint64_t depth)
+{
+    volatile uint64_t kept = depth;
+    if (depth)
+        return holds(depth - 1) + kept;
+    wait_for_line("inside");
+    return leaf(0);
+}
+
+static int main_stack()
+{
+    wait_for_line("before");
+    uint64_t sum = holds(20);
+    wait_for_line("behind");
+    sum += holds(5);
+    return sum == 1 + 210 + 1 + 15 ? 0 : 1;
+}
+
+// ---- frames that wait on coroutines' stacks --------------------------------------------------------
+
+static uint64_t results[4];
+
+PROBED uint64_t suspends(uint64_t index)
+{
+    volatile uint64_t kept = index;
+    swapcontext(&coroutine[index], &main_context);
+    return leaf(kept);
+}
+
+static void routine(int index)
+{
+    results[index] = suspends((uint64_t)index) * 10;
+}
+
+static int coroutines()
+{
+    wait_for_line("before");
+    for (int i = 0; i < 4; i++) {
+        getcontext(&coroutine[i]);
+        coroutine[i].uc_stack.ss_sp = malloc(STACK_SIZE);
+        coroutine[i].uc_stack.ss_size = STACK_SIZE;
+        coroutine[i].uc_link = &main_context;
+        makecontext(&coroutine[i], reinterpret_cast<void (*)()>(routine), 1, i);
+        swapcontext(&main_context, &coroutine[i]);
+    }
+    wait_for_line("inside");
+    for (int i = 0; i < 4; i++)
+        swapcontext(&main_context, &coroutine[i]);
+    for (uint64_t i = 0; i < 4; i++) {
+        if (results[i] != (i + 1) * 10)
+            return 1;
+    }
+    return 0;
+}
+
+// ---- an exception through frames that wait ------------------------------------------------------------
+
+PROBED uint64_t throws(uint64_t depth)
+{
+    volatile uint64_t kept = depth;
+    if (depth)
+        return throws(depth - 1) + kept;
+    wait_for_line("inside");
+    throw std::runtime_error("bottom");
+}
+
+PROBED uint64_t catches(uint64_t depth)
+{
+    try {
+        return throws(depth);
+    } catch (const std::runtime_error &error) {
+        return strlen(error.what());
+    }
+}
+
+static int exceptions()
+{
+    wait_for_line("before");
+    uint64_t first = catches(20), second = catches(3);
+    return first == 6 && second == 6 ? 0 : 1;
+}
+
+// ---- a child that owes returns ------------------------------------------------------------------------
+
+PROBED uint64_t forks(uint64_t depth)
+{
+    volatile uint64_t kept = depth;
+    if (depth)
+        return forks(depth - 1) + kept;
+    return fork() == 0 ? 1000 : 1;
+}
+
+static int children()
+{
+    int bad = 0, status;
+    wait_for_line("before");
+    for (int i = 0; i < 20; i++) {
+        uint64_t sum = forks(20);
+        if (sum >= 1000) // the child: back through all of them, and through new ones
+            _exit(sum == 1210 && leaf(4) == 5 ? 0 : 1);
+        bad += sum != 211;
+        bad += wait(&status) < 0 || status != 0;
+    }
+    return bad ? 1 : 0;
+}
+
+// ---- another unwinder comes ---------------------------------------------------------------------------
+
+PROBED uint64_t opens(const char *file)
+{
+    return dlopen(file, RTLD_NOW) != nullptr;
+}
+
+static int another_unwinder(const char *file)
+{
+    wait_for_line("before");
+    uint64_t opened = opens(file);
+    wait_for_line("behind");
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < 100; i++)
+        sum += leaf(i);
+    return opened && sum == 5050 && catches(0) == 6 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "main_stack"))
+        return main_stack();
+    if (!strcmp(mode, "coroutines"))
+        return coroutines();
+    if (!strcmp(mode, "exceptions"))
+        return exceptions();
+    if (!strcmp(mode, "children"))
+        return children();
+    if (!strcmp(mode, "another_unwinder") && argc > 2)
+        return another_unwinder(argv[2]);
+    return 2;
+}

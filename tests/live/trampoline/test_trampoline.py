@@ -1,0 +1,167 @@
+"""Replaced return addresses while frames wait: probes that go, controllers that die, unwinders that come.
+
+usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC [TEST...]
+"""
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
+from probed import Case, returns_of, run, text_differences  # noqa: E402 (the folder beside)
+
+TRAPLESS, PENDING, STATIC = (os.path.abspath(word) for word in sys.argv[1:4])
+del sys.argv[1:4]
+Case.trapless = TRAPLESS
+WAY = ("--return", "trampoline")
+FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "forks")
+OTHER_UNWINDERS = ("libunwind.so.8", "libunwind.so.1")
+# What has returned when the program is at "inside", and at its end.
+INSIDE = {"main_stack": {}, "coroutines": {}, "exceptions": {}}
+END = {
+    "main_stack": {"leaf": 2, "holds": 27},
+    "coroutines": {"leaf": 4, "suspends": 4},
+    "exceptions": {"catches": 2, "throws": 0},
+    "children": {"forks": 420},
+}
+
+
+class Victim:
+    """The program, from one line to the next."""
+
+    def __init__(self, case, *words):
+        self.process = case.child(*words)
+        self.case = case
+        self.await_line()
+
+    def await_line(self):
+        line = self.process.stdout.readline()
+        self.case.assertTrue(line.startswith("ready"), (line, self.process.poll()))
+        return line
+
+    def go(self):
+        self.process.stdin.write("go\n")
+
+    def goes_well(self):
+        """To its end, whatever it waits for."""
+        try:
+            self.process.stdin.write("go\n" * 4)
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.stdin = None
+        self.process.stdout.read()
+        self.case.assertEqual(self.process.wait(20), 0)
+
+
+class Pending(Case):
+    def probes(self, program):
+        return returns_of(program, *FUNCTIONS)
+
+    def hits(self, report):
+        return {probe.rsplit(":", 1)[1]: count["hits"] for probe, count in report.counts.items()
+                if count["hits"]}
+
+    def attach(self, victim, program, *words):
+        return self.attached("count", victim.process.pid, self.probes(program), *WAY, *words)
+
+    def inside(self, program, mode):
+        """A victim whose frames wait, and the command that probes it."""
+        victim = Victim(self, program, mode)
+        command = self.attach(victim, program)
+        victim.go()
+        self.assertIn("inside", victim.await_line())
+        return victim, command
+
+    def again_and_on(self, victim, program):
+        """Old memory is taken away by the next attach; then the program goes on."""
+        for _ in range(2):
+            self.ended(self.attach(victim, program))
+        self.assertEqual(text_differences(victim.process.pid), 0)
+        victim.goes_well()
+
+    def test_counts_of_whole_runs(self):
+        for program in (PENDING, STATIC):
+            for mode, expected in END.items():
+                with self.subTest(program=program, mode=mode):
+                    victim = Victim(self, program, mode)
+                    command = self.attach(victim, program, "--no-follow")
+                    victim.goes_well()
+                    errors = command.communicate(timeout=20)[1]
+                    self.assertEqual(command.returncode, 0, errors)
+                    from probed import Report
+                    report = Report(self.read(command.out))
+                    for name, count in expected.items():
+                        self.assertEqual(report.hits("uretprobe", name), count, name)
+                        self.assertEqual(report.dropped("uretprobe", name), 0, name)
+
+    def test_probes_go_while_frames_wait(self):
+        for program in (PENDING, STATIC):
+            for mode in INSIDE:
+                with self.subTest(program=program, mode=mode):
+                    victim, command = self.inside(program, mode)
+                    report = self.ended(command)
+                    self.assertEqual(self.hits(report), INSIDE[mode])
+                    self.assertEqual(text_differences(victim.process.pid), 0)
+                    victim.goes_well()
+
+    def test_memory_is_taken_away_while_frames_wait(self):
+        for program in (PENDING, STATIC):
+            for mode in INSIDE:
+                with self.subTest(program=program, mode=mode):
+                    victim, command = self.inside(program, mode)
+                    self.ended(command)
+                    self.again_and_on(victim, program)
+
+    def test_a_controller_dies_while_frames_wait(self):
+        for program in (PENDING, STATIC):
+            for mode in INSIDE:
+                with self.subTest(program=program, mode=mode):
+                    victim, command = self.inside(program, mode)
+                    command.kill()
+                    command.wait()
+                    victim.goes_well()
+
+    def test_a_dead_controllers_work_is_put_back_while_frames_wait(self):
+        for mode in INSIDE:
+            with self.subTest(mode=mode):
+                victim, command = self.inside(PENDING, mode)
+                command.kill()
+                command.wait()
+                done = run(TRAPLESS, "detach", "-p", str(victim.process.pid))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.again_and_on(victim, PENDING)
+
+    def test_a_dead_controllers_work_is_replaced_while_frames_wait(self):
+        for mode in INSIDE:
+            with self.subTest(mode=mode):
+                victim, command = self.inside(PENDING, mode)
+                command.kill()
+                command.wait()
+                self.again_and_on(victim, PENDING)
+
+
+class Unwinders(Case):
+    def test_another_unwinder_ends_it(self):
+        """A library that unwinds in another way comes: nothing is replaced any more, and all goes well."""
+        tried = 0
+        for name in OTHER_UNWINDERS:
+            file = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+            if f"{name} " not in file:
+                continue
+            tried += 1
+            victim = Victim(self, PENDING, "another_unwinder", name)
+            command = self.attached("count", victim.process.pid, returns_of(PENDING, *FUNCTIONS, "opens"), *WAY)
+            victim.go()
+            victim.await_line()
+            victim.goes_well()
+            command.send_signal(signal.SIGINT)
+            errors = command.communicate(timeout=20)[1]
+            self.assertIn("unwinder", errors + self.read(command.out))
+        if not tried:
+            self.skipTest("no other unwinder is installed")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
