@@ -144,8 +144,8 @@ bool text_is_files(pid_t pid)
 // ------------------------------------------------------------------------------------------
 
 static int plan_make(struct tl_target *target, const struct tl_install *install, tl_addr addr,
-                     tl_addr detour_addr, uint32_t probe, struct tl_plan *plan,
-                     struct tl_detour *detour, struct tl_patch *patch)
+                     tl_addr detour_addr, uint32_t probe, const struct tl_record *record,
+                     struct tl_plan *plan, struct tl_detour *detour, struct tl_patch *patch)
 {
     const struct tl_arch *arch = &tl_arch_x86_64;
     uint8_t code[64];
@@ -163,6 +163,10 @@ static int plan_make(struct tl_target *target, const struct tl_install *install,
                             .insn = insn,
                             .insn_count = count,
                             .resume_addr = addr + size};
+    if (record) {
+        in.action = TL_ACTION_RECORD;
+        in.record[0] = *record;
+    }
     tl_install_emit_input(install, &in);
     error = arch->emit_detour(&in, detour_addr, detour, NULL);
     if (error)
@@ -197,7 +201,8 @@ static tl_addr page_find(const struct tl_install *install, tl_addr text)
 }
 
 int hand_plan_make(struct tl_target *target, const struct tl_install *install,
-                   const struct victim *victim, struct hand_plan *out)
+                   const struct victim *victim, const struct tl_record record[HAND_PLANS],
+                   struct hand_plan *out)
 {
     tl_addr page = page_find(install, victim->one);
     if (!page)
@@ -205,8 +210,8 @@ int hand_plan_make(struct tl_target *target, const struct tl_install *install,
     const tl_addr site[HAND_PLANS] = {victim->one, victim->window};
     for (uint32_t i = 0; i < HAND_PLANS; i++) {
         tl_addr at = page + i * DETOUR_ROOM;
-        int error = plan_make(target, install, site[i], at, i, &out->plan[i], &out->detour[i],
-                              &out->patch[i]);
+        int error = plan_make(target, install, site[i], at, i, record ? &record[i] : NULL,
+                              &out->plan[i], &out->detour[i], &out->patch[i]);
         if (error)
             return error;
         out->list[i] = &out->plan[i];
@@ -234,19 +239,19 @@ uint64_t hits_of(const struct tl_install *install, uint32_t probe)
     return sum;
 }
 
-int probes_put(pid_t pid, const struct victim *victim, struct tl_target **target,
-               struct tl_install **install, struct tl_install_result results[HAND_PLANS],
-               struct tl_diag *diag)
+static int plans_put(pid_t pid, const struct victim *victim, const struct tl_install_options *options,
+                     const struct tl_record record[HAND_PLANS], struct tl_target **target,
+                     struct tl_install **install, struct tl_install_result results[HAND_PLANS],
+                     struct tl_diag *diag)
 {
-    const struct tl_install_options options = {.probe_count = HAND_PLANS};
     struct hand_plan *hand = calloc(1, sizeof *hand);
     struct tl_target *held = NULL;
     struct tl_install *prepared = NULL;
     int error = hand ? tl_target_open(pid, NULL, &held, diag) : TL_E_NOMEM;
     if (!error)
-        error = tl_install_prepare(held, &options, &prepared, diag);
+        error = tl_install_prepare(held, options, &prepared, diag);
     for (int i = 0; !error && i < 2; i++) { // once more where the facts changed
-        error = hand_plan_make(held, prepared, victim, hand);
+        error = hand_plan_make(held, prepared, victim, record, hand);
         if (!error)
             error = tl_install_commit_input(prepared, &hand->input, results, diag);
         if (error != TL_E_AGAIN)
@@ -262,4 +267,21 @@ int probes_put(pid_t pid, const struct victim *victim, struct tl_target **target
     *target = held;
     *install = prepared;
     return 0;
+}
+
+int probes_put(pid_t pid, const struct victim *victim, struct tl_target **target,
+               struct tl_install **install, struct tl_install_result results[HAND_PLANS],
+               struct tl_diag *diag)
+{
+    const struct tl_install_options options = {.probe_count = HAND_PLANS};
+    return plans_put(pid, victim, &options, NULL, target, install, results, diag);
+}
+
+int records_put(pid_t pid, const struct victim *victim, const struct tl_install_options *options,
+                const struct tl_record record[HAND_PLANS], struct tl_target **target,
+                struct tl_install **install, struct tl_diag *diag)
+{
+    struct tl_install_result results[HAND_PLANS] = {0};
+    int error = plans_put(pid, victim, options, record, target, install, results, diag);
+    return !error && (results[0].refusal || results[1].refusal) ? TL_E_BUSY : error;
 }

@@ -40,10 +40,16 @@ struct hand_plan {
     struct tl_range mapping;
     struct tl_commit_input input;
 };
+// record: what each does; NULL: count.
 int hand_plan_make(struct tl_target *target, const struct tl_install *install,
-                   const struct victim *victim, struct hand_plan *out);
+                   const struct victim *victim, const struct tl_record record[HAND_PLANS],
+                   struct hand_plan *out);
 uint64_t hits_of(const struct tl_install *install, uint32_t probe);
 
+// The same for records, with options of the caller's.
+int records_put(pid_t pid, const struct victim *victim, const struct tl_install_options *options,
+                const struct tl_record record[HAND_PLANS], struct tl_target **target,
+                struct tl_install **install, struct tl_diag *diag);
 // Opens, prepares and commits both probes. 0 or TL_E_*; on success the probes are in.
 int probes_put(pid_t pid, const struct victim *victim, struct tl_target **target,
                struct tl_install **install, struct tl_install_result results[HAND_PLANS],

@@ -260,7 +260,7 @@ static void changed_text_is_not_written(void **state)
     victim_start(&victim, "exact", "1");
     assert_int_equal(tl_target_open(victim.pid, NULL, &target, &diag), 0);
     assert_int_equal(tl_install_prepare(target, &options, &install, &diag), 0);
-    assert_int_equal(hand_plan_make(target, install, &victim, &hand), 0);
+    assert_int_equal(hand_plan_make(target, install, &victim, NULL, &hand), 0);
     poke(victim.pid, victim.one, "\xcc", 1);
     assert_int_equal(tl_install_commit_input(install, &hand.input, results, &diag), 0);
     assert_int_equal(results[0].refusal, TL_REFUSE_CHANGED_BYTES);
