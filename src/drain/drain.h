@@ -95,8 +95,9 @@ int tl_stream_add_memory(struct tl_stream *stream, const struct tl_drain_memory 
 int tl_stream_push(struct tl_stream *stream, uint32_t source, const struct tl_raw_event *event,
                    struct tl_diag *diag);
 // All events from elsewhere that are older than this are pushed: the next reads hand over nothing
-// that is newer. Read the time before the events. UINT64_MAX (at first): nothing comes from
-// elsewhere.
+// that is newer. Read the time before the events. UINT64_MAX (at first): not said; then, once one
+// was pushed, a read hands over what is older than the read before it, and before each read the
+// caller pushes all there are.
 void tl_stream_set_pushed_until(struct tl_stream *stream, uint64_t time_ns);
 
 // Reads all rings and hands over what is in order by now: everything older than anything that can

@@ -47,8 +47,10 @@ struct tl_stream {
     struct block_ring *ring;
     size_t ring_count, ring_capacity;
     struct tl_order order;
-    uint64_t last_ns; // of the last event handed over
-    uint64_t pushed_until_ns;
+    uint64_t last_ns;         // of the last event handed over
+    uint64_t pushed_until_ns; // UINT64_MAX: nobody said
+    uint64_t previous_ns;     // the start of the last read
+    bool has_pushed;          // some events come from elsewhere
     struct tl_ring_slot batch[BATCH];
 };
 
@@ -373,6 +375,7 @@ int tl_stream_push(struct tl_stream *stream, uint32_t source, const struct tl_ra
         (known->is_memory && event->probe >= known->memory.layout.probe_count))
         return tl_diag_set(diag, TL_E_USAGE, "events: source %u has no probe %u", source,
                            event->probe);
+    stream->has_pushed = true;
     error = delivered_extend(&stream->source[source], event->probe + 1, diag);
     if (!error)
         error = tl_order_reserve(&stream->order, 1, diag);
@@ -387,6 +390,15 @@ int tl_stream_push(struct tl_stream *stream, uint32_t source, const struct tl_ra
 void tl_stream_set_pushed_until(struct tl_stream *stream, uint64_t time_ns)
 {
     stream->pushed_until_ns = time_ns;
+}
+
+// Nothing older can still come from elsewhere. If nobody said: the caller pushes all there are
+// before each read, so what happened before the last read has been pushed.
+static uint64_t pushed_until(const struct tl_stream *stream)
+{
+    if (stream->pushed_until_ns != UINT64_MAX || !stream->has_pushed)
+        return stream->pushed_until_ns;
+    return stream->previous_ns;
 }
 
 // Hands over what is older than the cut, and of the rest what is more than may be held.
@@ -431,8 +443,9 @@ int tl_stream_read(struct tl_stream *stream, struct tl_clock_map *clock, bool fi
         pass.more = false;
         if (final)
             pass.cut_ns = UINT64_MAX;
-        else if (stream->pushed_until_ns < pass.cut_ns)
-            pass.cut_ns = stream->pushed_until_ns;
+        else if (pushed_until(stream) < pass.cut_ns)
+            pass.cut_ns = pushed_until(stream);
+        stream->previous_ns = pass.start_ns;
         result = rings_read(stream, &pass, diag);
         if (result >= 0)
             result = held_hand_over(stream, pass.cut_ns, &count, take, opaque);

@@ -479,6 +479,25 @@ static void test_events_from_elsewhere_find_their_place(void **state)
     bench_deinit(&bench);
 }
 
+// Between the caller's look elsewhere and the read something happens there: it is not late next
+// time.
+static void test_events_from_elsewhere_may_come_a_read_later(void **state)
+{
+    (void)state;
+    static struct bench bench;
+    struct writer writer;
+    bench_init(&bench, 1, 16);
+    writer_init(&writer, &bench.shared, 7, 1);
+    push(&bench, now(), 0, 0);
+    uint64_t elsewhere = now();
+    hit_now(&writer, 2);
+    bench_read_settled(&bench); // elsewhere was looked at before its event
+    push(&bench, elsewhere, 1, 0);
+    bench_wait(&bench, 3);
+    values_check(&bench, (const uint64_t[]){0, 1, 2}, 3);
+    bench_deinit(&bench);
+}
+
 // More than may be held: the oldest go, though their turn has not come.
 static void test_what_is_held_is_bounded(void **state)
 {
@@ -671,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_take_can_stop_and_go_on),
         cmocka_unit_test(test_a_backlog_comes_in_order_and_whole),
         cmocka_unit_test(test_events_from_elsewhere_find_their_place),
+        cmocka_unit_test(test_events_from_elsewhere_may_come_a_read_later),
         cmocka_unit_test(test_what_is_held_is_bounded),
         cmocka_unit_test(test_memories_have_their_own_numbers),
         cmocka_unit_test(test_a_process_slot_is_used_again),
