@@ -100,7 +100,11 @@ pid_t tl_session_process_pid(struct tl_session *session, const struct tl_batch *
     const struct tl_brood *brood = process ? brood_find(session, batch) : NULL;
     if (process == 0)
         return batch->pid;
-    return brood && process < TL_PROCESS_SLOTS_MAX ? brood->child[process].pid : 0;
+    if (!brood || process >= TL_PROCESS_SLOTS_MAX)
+        return 0;
+    // One that ended before it was found: its first thread wrote first, as a rule.
+    const struct tl_child *child = &brood->child[process];
+    return child->pid || child->owner <= 1 ? child->pid : (pid_t)child->owner;
 }
 
 bool tl_follow_knows(const struct tl_session *session, pid_t pid)
