@@ -9,6 +9,7 @@
 #include "session/trampoline.h"
 
 #include <elf.h>
+#include <limits.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,7 +271,10 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
         return;
     }
     tl_batches_retire(session);
+    size_t before = session->batch_count;
     error = tl_batch_create(session, target, owned, maps, &batch, &diag);
+    if (error && session->batch_count > before)
+        tl_batch_drop(session->batch[before]);
     if (!error) {
         batch->beside = beside;
         error = library_place(batch, &diag);
@@ -285,7 +289,7 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
         sites_give_up(batch);
     if (error)
         tl_follow_note(session, "%s: not probed: %s\n", name, diag.text);
-    if (batch && lost_meanwhile(batch))
+    if (batch && batch->state_count && lost_meanwhile(batch))
         batch->gone = true;
     else if (!error && tl_session_now_ms() - start > TL_NOTICE_WAIT_MS)
         tl_follow_note(session, "%s: probed %.0f ms after it was loaded; earlier hits are missing\n",

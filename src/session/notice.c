@@ -5,6 +5,7 @@
 // Invariant: a notice is answered when what it asks for is done or can't be, and whoever left a hook by
 // another way keeps no slot.
 #include "session/follow.h"
+#include "session/traps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +99,6 @@ int tl_session_hooks(struct tl_batch *batch, struct tl_diag *diag)
 
 // ---- answers ------------------------------------------------------------------------------------
 
-__attribute__((weak)) void tl_session_trap_notice(struct tl_batch *batch);
-
 // Whose slot it is. 0: nobody's that is known.
 static pid_t notice_pid(struct tl_session *session, struct tl_batch *batch, uint32_t process)
 {
@@ -127,8 +126,7 @@ static void notice_act(struct tl_session *session, struct tl_batch *batch,
         break;
     case TL_NOTICE_TRAP:
     case TL_NOTICE_MASK:
-        if (tl_session_trap_notice)
-            tl_session_trap_notice(batch);
+        tl_session_trap_notice(batch);
         break;
     default: // a stranger wrote there
         break;

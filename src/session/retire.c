@@ -184,7 +184,8 @@ static bool is_retirable(struct tl_session *session, struct tl_batch *batch)
     if (!batch->gone || is_empty(batch) || is_needed(batch))
         return false;
     // Events that are still in its rings, or on their way, name its sites.
-    if (session->stream && batch->stream_source >= 0 && batch->stream_source != INT_MAX)
+    if (session->stream && (batch->uprobes || (batch->stream_source >= 0 &&
+                                               batch->stream_source != INT_MAX)))
         return false;
     tl_batch_refresh(batch);
     return sites_inherited(batch) && tl_follow_childless(session, batch);
