@@ -7,6 +7,7 @@
 // itself, with anything in its arguments, so nothing is read through them before they are proved
 // to be what the kernel gives a handler. Works in a forked child, where the control page is empty.
 #include "agent/layout.h"
+#include "agent/trap.h"
 #include "arch/x86_64/signal_frame.h"
 
 #define ROW_STEPS_MAX 64 // halvings of any count
@@ -53,6 +54,20 @@ static const struct tl_fault_row *row_find(uint64_t rows_addr, uint64_t count, b
     return NULL;
 }
 
+// Slots of breakpoints are other installs'.
+static const struct tl_fault_row *fault_find(uint64_t pc)
+{
+    const struct tl_code_header *header = code_header();
+    for (unsigned i = 0; i < TL_TRAP_INSTALLS_MAX; i++) {
+        const struct tl_fault_row *row =
+            row_find(header->fault_addr, header->fault_count, false, pc);
+        if (row || header->trap_next == 0)
+            return row;
+        header = (const struct tl_code_header *)(uintptr_t)header->trap_next;
+    }
+    return NULL;
+}
+
 // At a handler's entry. frame is where the stack pointer points to.
 __attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *info,
                                           struct tl_signal_context *context,
@@ -67,8 +82,7 @@ __attribute__((used)) void tl_agent_fault(uint64_t sig, struct tl_signal_info *i
     bool informed = (uint32_t)info->number == sig;
     if (informed && info->code <= 0) // sent by somebody (SI_USER, SI_TKILL ...): no fault
         return;
-    const struct tl_fault_row *row =
-        row_find(code_header()->fault_addr, code_header()->fault_count, false, context->pc);
+    const struct tl_fault_row *row = fault_find(context->pc);
     if (!row)
         return;
     // These two give the instruction's address; the others that of the data.

@@ -341,6 +341,8 @@ static int pools_make(struct commit *commit)
 static int header_write(struct tl_install *install, uint32_t state, struct tl_diag *diag)
 {
     install->header.state = state;
+    if (state == TL_CODE_IDLE) // given up: the rows go with the log
+        install->header.trap_count = install->header.fault_count = 0;
     return tl_target_write(install->target, install->code_addr, &install->header,
                            sizeof install->header, NULL, diag);
 }
@@ -546,6 +548,8 @@ static int commit_stopped(struct commit *commit)
 {
     struct tl_install *install = commit->install;
     int error = tl_facts_check(install, commit->diag); // what one thread said, all are asked now
+    if (!error && commit->input->stopped)
+        error = commit->input->stopped(commit->input->opaque, commit->diag);
     if (!error)
         error = text_change(commit);
     if (error) {

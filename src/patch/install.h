@@ -104,6 +104,9 @@ struct tl_commit_input {
     size_t plan_count;
     const struct tl_trap_row *trap; // breakpoints, sorted by addr
     size_t trap_count;
+    // Called while all tasks are stopped, before text is written. An error ends the commit. NULL: nothing.
+    int (*stopped)(void *opaque, struct tl_diag *diag);
+    void *opaque;
 };
 int tl_install_commit_input(struct tl_install *install, const struct tl_commit_input *input,
                             struct tl_install_result *results, struct tl_diag *diag);

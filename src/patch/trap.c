@@ -288,6 +288,71 @@ static int handler_remove_held(struct tl_traps *traps)
     return action_set(target, scratch, &group->before, NULL);
 }
 
+// The target has not executed another program.
+static bool still_there(const struct tl_install *install)
+{
+    struct tl_code_header header;
+    return tl_target_read(install->target, install->code_addr, &header, sizeof header, NULL) == 0 &&
+           header.magic == TL_CODE_MAGIC &&
+           header.controller_pid == install->header.controller_pid &&
+           header.controller_start == install->header.controller_start &&
+           header.log_addr == install->header.log_addr;
+}
+
+static int handler_remove_run(void *opaque)
+{
+    struct tl_traps *traps = opaque;
+    struct tl_target *target = traps->owner->target;
+    bool held = tl_target_thread_count(target) != 0;
+    int result = 1;
+    for (int i = 0; i < SETTLE_TRIES && result == 1; i++) {
+        if (i)
+            pause_a_little();
+        result = tl_patch_hold(target, true, NULL);
+        if (!result)
+            result = still_there(traps->install) ? handler_remove_held(traps) : 0;
+        if (!held)
+            tl_target_resume(target);
+        else
+            break;
+    }
+    return result;
+}
+
+// The agent's list of headers begins at the one whose agent handles. The new one's rows are there.
+static int header_join(struct tl_traps *traps, struct tl_diag *diag)
+{
+    struct tl_install *first = traps->group->owner, *install = traps->install;
+    const uint64_t next = install->code_addr;
+    install->header.trap_next = first->header.trap_next;
+    int error = tl_target_write(first->target, install->code_addr, &install->header,
+                                sizeof install->header, NULL, diag);
+    if (!error)
+        error = tl_target_write(first->target,
+                                first->code_addr + offsetof(struct tl_code_header, trap_next),
+                                &next, sizeof next, NULL, diag);
+    if (!error)
+        first->header.trap_next = next;
+    return error;
+}
+
+static int header_leave_run(void *opaque)
+{
+    struct tl_traps *traps = opaque;
+    struct tl_install *first = traps->group->owner;
+    bool held = tl_target_thread_count(first->target) != 0;
+    int error = tl_patch_hold(first->target, false, NULL);
+    if (!error)
+        error = tl_target_write(first->target,
+                                first->code_addr + offsetof(struct tl_code_header, trap_next),
+                                &traps->install->header.trap_next, sizeof(uint64_t), NULL, NULL);
+    if (!error)
+        first->header.trap_next = traps->install->header.trap_next;
+    if (!held)
+        tl_target_resume(first->target);
+    return error;
+}
+
 // ---- life ---------------------------------------------------------------------------------------
 
 static int header_page_map(struct tl_traps *traps, struct tl_diag *diag)
@@ -328,7 +393,8 @@ struct traps_job {
     const struct tl_commit_input *input;
     struct tl_install_result *results;
     struct tl_diag *diag;
-    bool asked;
+    enum tl_refusal refusal; // of all, as their signals are
+    bool passing;            // it may be better in a moment
 };
 
 static int create_run(void *opaque)
@@ -394,6 +460,9 @@ void tl_traps_destroy(struct tl_traps *traps)
 {
     if (!traps)
         return;
+    if (traps->install && traps->install->prepared && !traps->install->committed &&
+        traps->group->owner->header.trap_next == traps->install->code_addr)
+        (void)tl_target_run(traps->install->target, header_leave_run, traps, NULL);
     if (traps->install)
         tl_install_destroy(traps->install);
     if (traps->group && --traps->group->users == 0)
@@ -422,103 +491,61 @@ void tl_traps_plan_options(const struct tl_traps *traps, struct tl_trap_options 
 
 // ---- commit -------------------------------------------------------------------------------------
 
-// Stops all, at a moment when no thread is busy with signals. *refusal: it never came.
-static int quiet_hold(struct traps_job *job, bool held, enum tl_refusal *refusal)
+// Called by the commit with all stopped.
+static int commit_stopped(void *opaque, struct tl_diag *diag)
 {
-    struct tl_target *target = job->traps->owner->target;
-    int error = 0;
-    for (int i = 0; i < QUIET_TRIES; i++) {
-        bool passing = false;
-        *refusal = TL_REFUSE_NONE;
-        error = tl_patch_hold(target, true, job->diag);
-        if (!error)
-            error = signals_check(job->traps, refusal, &passing, job->diag);
-        if (error || *refusal == TL_REFUSE_NONE || !passing || held)
-            break;
-        tl_target_resume(target);
-        pause_a_little();
-    }
-    return error;
-}
-
-// The agent's list of headers begins at the one whose agent handles. The new one is complete but
-// for its rows, of which it says that there are none.
-static int header_join(struct tl_traps *traps, struct tl_diag *diag)
-{
-    struct tl_install *first = traps->group->owner, *install = traps->install;
-    install->header.trap_next = first->header.trap_next;
-    int error = tl_target_write(first->target, install->code_addr, &install->header,
-                                sizeof install->header, NULL, diag);
-    if (error)
-        return error;
-    uint64_t next = install->code_addr;
-    error = tl_target_write(first->target,
-                            first->code_addr + offsetof(struct tl_code_header, trap_next), &next,
-                            sizeof next, NULL, diag);
-    if (!error)
-        first->header.trap_next = next;
-    return error;
-}
-
-// The owner's guards show faults of slots at the instruction's own address too.
-static int faults_join(struct tl_traps *traps, struct tl_diag *diag)
-{
-    struct tl_install *owner = traps->owner;
-    const struct tl_install *install = traps->install;
-    if (install->row_count == owner->row_count)
-        return 0;
-    struct tl_fault_row *row = calloc(install->row_count + 1, sizeof *row);
-    if (!row)
-        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
-    memcpy(row, install->row, install->row_count * sizeof *row);
-    free(owner->row);
-    owner->row = row;
-    owner->row_count = install->row_count;
-    owner->header.fault_addr = install->header.fault_addr;
-    owner->header.fault_count = install->header.fault_count;
-    return tl_target_write(owner->target, owner->code_addr, &owner->header, sizeof owner->header,
-                           NULL, diag);
-}
-
-static int commit_held(struct traps_job *job)
-{
+    struct traps_job *job = opaque;
     struct tl_traps *traps = job->traps;
-    int error = traps->owner->committed ? 0 : tl_facts_check(traps->owner, job->diag);
+    int error = traps->owner->committed ? 0 : tl_facts_check(traps->owner, diag);
     if (error == TL_E_AGAIN) // no detour was made for what is no longer so
         error = 0;
     if (!error)
-        error = header_join(traps, job->diag);
-    if (!error)
-        error = handler_install(traps, job->diag);
-    if (!error)
+        error = signals_check(traps, &job->refusal, &job->passing, diag);
+    if (!error && job->refusal != TL_REFUSE_NONE)
+        error = TL_E_UNSUPPORTED; // job->refusal says why
+    if (!error && traps->group->owner->header.trap_next != traps->install->code_addr)
+        error = header_join(traps, diag);
+    return error ? error : handler_install(traps, diag);
+}
+
+// Again while some thread is busy with signals for a moment.
+static int commit_try(struct traps_job *job)
+{
+    struct tl_traps *traps = job->traps;
+    struct tl_target *target = traps->owner->target;
+    bool held = tl_target_thread_count(target) != 0;
+    int error = 0;
+    for (int i = 0; i < QUIET_TRIES; i++) {
+        if (i)
+            pause_a_little();
+        job->refusal = TL_REFUSE_NONE;
         error = tl_install_commit_input(traps->install, job->input, job->results, job->diag);
-    if (error) {
-        if (traps->group->handled && traps->group->written == 0)
-            traps->group->handled = handler_remove_held(traps) != 0;
-        return error;
+        if (error == 0 || job->refusal == TL_REFUSE_NONE || !job->passing || held)
+            break;
     }
-    traps->written = true;
-    traps->group->written++;
-    traps->owner->committed = true; // it stays, with or without sites of its own
-    return faults_join(traps, job->diag);
+    return error;
 }
 
 static int commit_run(void *opaque)
 {
     struct traps_job *job = opaque;
-    struct tl_target *target = job->traps->owner->target;
-    bool held = tl_target_thread_count(target) != 0;
-    enum tl_refusal refusal = TL_REFUSE_NONE;
-    int error = quiet_hold(job, held, &refusal);
-    if (!error && refusal == TL_REFUSE_NONE)
-        error = commit_held(job);
-    for (size_t i = 0; !error && refusal != TL_REFUSE_NONE && i < job->input->plan_count; i++) {
-        enum tl_refusal own = job->input->plan[i]->refusal;
-        job->results[i].refusal = own != TL_REFUSE_NONE ? own : refusal;
+    struct tl_traps *traps = job->traps;
+    int error = commit_try(job);
+    if (!error) {
+        traps->written = true;
+        traps->group->written++;
+        traps->owner->committed = true; // it stays, with or without sites of its own
+        return 0;
     }
-    if (!held)
-        tl_target_resume(target);
-    return error;
+    if (traps->group->handled && traps->group->written == 0)
+        traps->group->handled = handler_remove_run(traps) != 0;
+    if (job->refusal == TL_REFUSE_NONE)
+        return error;
+    for (size_t i = 0; i < job->input->plan_count; i++) {
+        enum tl_refusal own = job->input->plan[i]->refusal;
+        job->results[i].refusal = own != TL_REFUSE_NONE ? own : job->refusal;
+    }
+    return 0;
 }
 
 // A patch of the owner's in the instruction, or one that ends in its bytes.
@@ -560,6 +587,8 @@ int tl_traps_commit(struct tl_traps *traps, struct tl_space *space, const struct
     input.trap_count = tl_trap_rows(set, &input.trap);
     traps->install->header.trap_stepped = traps->stepped;
     struct traps_job job = {.traps = traps, .input = &input, .results = results, .diag = diag};
+    input.stopped = commit_stopped;
+    input.opaque = &job;
     int error = tl_target_run(traps->owner->target, commit_run, &job, diag);
     free(plan);
     free(blocked);
@@ -674,37 +703,6 @@ int tl_traps_close_site(struct tl_traps *traps, size_t index, struct tl_install_
 
 // ---- detach -------------------------------------------------------------------------------------
 
-// The target has not executed another program.
-static bool still_there(const struct tl_install *install)
-{
-    struct tl_code_header header;
-    return tl_target_read(install->target, install->code_addr, &header, sizeof header, NULL) == 0 &&
-           header.magic == TL_CODE_MAGIC &&
-           header.controller_pid == install->header.controller_pid &&
-           header.controller_start == install->header.controller_start &&
-           header.log_addr == install->header.log_addr;
-}
-
-static int handler_remove_run(void *opaque)
-{
-    struct tl_traps *traps = opaque;
-    struct tl_target *target = traps->owner->target;
-    bool held = tl_target_thread_count(target) != 0;
-    int result = 1;
-    for (int i = 0; i < SETTLE_TRIES && result == 1; i++) {
-        if (i)
-            pause_a_little();
-        result = tl_patch_hold(target, true, NULL);
-        if (!result)
-            result = still_there(traps->install) ? handler_remove_held(traps) : 0;
-        if (!held)
-            tl_target_resume(target);
-        else
-            break;
-    }
-    return result;
-}
-
 int tl_traps_detach(struct tl_traps *traps, struct tl_diag *diag)
 {
     struct trap_group *group = traps->group;
@@ -721,6 +719,13 @@ int tl_traps_detach(struct tl_traps *traps, struct tl_diag *diag)
     traps->left = tl_target_run(target, handler_remove_run, traps, NULL) != 0;
     group->handled = traps->left;
     return 0;
+}
+
+double tl_traps_stopped_ms(const struct tl_traps *traps)
+{
+    const struct tl_install_times *times = &traps->install->times;
+    return times->stopped_ms > times->detach_stopped_ms ? times->stopped_ms
+                                                        : times->detach_stopped_ms;
 }
 
 bool tl_traps_left(const struct tl_traps *traps)

@@ -48,6 +48,8 @@ int tl_traps_close_site(struct tl_traps *traps, size_t index, struct tl_install_
 // Puts the text back and, once no thread is on its way to the handler, what SIGTRAP did before.
 // Where some thread does not get there the handler stays, which does no harm.
 int tl_traps_detach(struct tl_traps *traps, struct tl_diag *diag);
+// How long the target stood still, at most once.
+double tl_traps_stopped_ms(const struct tl_traps *traps);
 // The handler stayed.
 bool tl_traps_left(const struct tl_traps *traps);
 void tl_traps_destroy(struct tl_traps *traps);

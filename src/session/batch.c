@@ -458,7 +458,8 @@ int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
     struct tl_install_times times = {0};
     if (batch->install)
         tl_install_times(batch->install, &times);
-    batch->stopped_ms = times.stopped_ms;
+    if (times.stopped_ms > batch->stopped_ms)
+        batch->stopped_ms = times.stopped_ms;
     batch->attach_ms = tl_session_now_ms() - start;
     return error;
 }

@@ -307,8 +307,11 @@ int tl_session_traps(struct tl_batch *batch, struct tl_diag *diag)
     int error = tl_traps_create(batch->install, earlier_traps(batch), &traps->traps, &why);
     if (!error)
         error = plan_and_commit(batch, traps, &why);
-    if (!error)
+    if (!error) {
+        double stopped_ms = tl_traps_stopped_ms(traps->traps);
+        batch->stopped_ms = stopped_ms > batch->stopped_ms ? stopped_ms : batch->stopped_ms;
         return sites_take(batch, diag);
+    }
     if (asked || error == TL_E_GONE)
         return tl_diag_set(diag, error, "%s", why.text);
     tl_session_note(batch->session, "breakpoints: %s\n", why.text);
