@@ -105,6 +105,19 @@ static const char *module_path(struct tl_batch *batch, struct kernel_work *work,
     return work->paths[index];
 }
 
+// Go's runtime interrupts its threads by signals until they stop, every 100 us (preemptall, Go 1.19).
+// Its code on that path checks no stack; where a kernel probe makes it slow the program stands still.
+static bool in_go_runtime(const struct tl_batch *batch, size_t index)
+{
+    const struct tl_site *site = &batch->sites.site[index];
+    const struct tl_module *module = tl_modules_get(batch->modules, site->module);
+    const struct tl_module_facts *facts = NULL;
+    tl_addr behind;
+    return module->analysis && !tl_image_facts(module->image, &facts, NULL) &&
+           site->vaddr >= facts->go_text.start && site->vaddr < facts->go_text.end &&
+           !tl_analysis_stack_check(module->analysis, site->function, &behind);
+}
+
 // A site goes to the kernel if it was asked for, or if no jump was found for a reason that the
 // kernel does not share.
 static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
@@ -118,7 +131,7 @@ static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
     // exception then ends the program. Only who asks for it gets it.
     if (batch->sites.site[index].kind == TL_PROBE_RETURN)
         return false;
-    if (state->rung != TL_RUNG_REFUSED)
+    if (state->rung != TL_RUNG_REFUSED || in_go_runtime(batch, index))
         return false;
     switch (state->refusal) {
     case TL_REFUSE_NO_REACH:
