@@ -5,8 +5,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define KERNEL_SOURCE 1024u // sources of kernel probes are numbered from here, by batch
+
+#define KERNEL_LATE_NS 1000000u
 
 struct taker {
     struct tl_session *session;
@@ -109,6 +112,25 @@ int tl_batch_kernel_events(struct tl_batch *batch, struct tl_diag *diag)
     return count < 0 ? count : 0;
 }
 
+// Those of all batches, and with them the stream may hand over what is older.
+static int kernel_events(struct tl_session *session, struct tl_diag *diag)
+{
+    struct timespec now;
+    bool any = false;
+    int error = 0;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    for (size_t i = 0; !error && i < session->batch_count; i++) {
+        any |= session->batch[i]->uprobes != NULL;
+        error = tl_batch_kernel_events(session->batch[i], diag);
+    }
+    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (any) // a hit's record may take a while from its time to its place in the ring
+        tl_stream_set_pushed_until(session->stream, now_ns - KERNEL_LATE_NS);
+    else
+        tl_stream_set_pushed_until(session->stream, UINT64_MAX);
+    return error;
+}
+
 int tl_session_events(struct tl_session *session,
                       int (*take)(void *opaque, const struct tl_event *event), void *opaque,
                       struct tl_diag *diag)
@@ -116,12 +138,11 @@ int tl_session_events(struct tl_session *session,
     struct taker taker = {session, take, opaque};
     if (!session->stream)
         return tl_diag_set(diag, TL_E_USAGE, "this session records no events");
-    int error = sources_add(session, diag);
-    for (size_t i = 0; !error && i < session->batch_count; i++)
-        error = tl_batch_kernel_events(session->batch[i], diag);
+    int error = kernel_events(session, diag);
+    if (!error)
+        error = sources_add(session, diag);
     if (error)
         return error;
-    tl_clock_map_refresh(&session->clock);
     int count = tl_stream_read(session->stream, &session->clock, !session->attached, event_take,
                                &taker, diag);
     if (!session->attached && count >= 0)
@@ -134,25 +155,6 @@ int tl_session_events(struct tl_session *session,
 static double ticks_ns(const struct tl_session *session, uint64_t ticks)
 {
     return (double)ticks * (session->clock.coarse ? 1.0 : session->clock.ns_per_tick);
-}
-
-// The time that `part` of all pairs did not pass, from the middle of its bucket.
-static double percentile_ns(const struct tl_session *session, const struct tl_hist *hist,
-                            uint64_t count, double part)
-{
-    uint64_t rank = (uint64_t)((double)count * part + 0.999999), seen = 0, low, high;
-    if (rank < 1)
-        rank = 1;
-    for (uint32_t i = 0; i < TL_HIST_BUCKETS; i++) {
-        seen += hist->bucket[i];
-        if (seen < rank)
-            continue;
-        tl_hist_bucket_range(i, &low, &high);
-        uint64_t ticks = low + (high - low) / 2, min = ~hist->min_inverted;
-        ticks = ticks < min ? min : ticks > hist->max ? hist->max : ticks;
-        return ticks_ns(session, ticks);
-    }
-    return ticks_ns(session, hist->max);
 }
 
 static int buckets_fill(struct tl_session *session, const struct tl_hist *hist,
@@ -236,18 +238,17 @@ int tl_session_latency(struct tl_session *session, size_t site, struct tl_latenc
         error = buckets_fill(session, &hist, &latency, diag);
     if (error)
         return error;
-    for (size_t i = 0; i < TL_HIST_BUCKETS; i++)
-        latency.count += hist.bucket[i];
+    latency.count = tl_hist_count(&hist);
     latency.unpaired = hist.unpaired;
     latency.lost = hist.lost;
     if (latency.count) {
         latency.min_ns = ticks_ns(session, ~hist.min_inverted);
         latency.max_ns = ticks_ns(session, hist.max);
         latency.mean_ns = ticks_ns(session, hist.sum) / (double)latency.count;
-        latency.p50_ns = percentile_ns(session, &hist, latency.count, 0.5);
-        latency.p90_ns = percentile_ns(session, &hist, latency.count, 0.9);
-        latency.p99_ns = percentile_ns(session, &hist, latency.count, 0.99);
-        latency.p999_ns = percentile_ns(session, &hist, latency.count, 0.999);
+        latency.p50_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.5));
+        latency.p90_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.9));
+        latency.p99_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.99));
+        latency.p999_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.999));
     }
     *out = latency;
     return 0;
