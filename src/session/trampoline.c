@@ -330,26 +330,31 @@ size_t tl_session_unwinders_fallback(struct tl_batch *batch)
 
 // ---- the way back -------------------------------------------------------------------------------
 
-// All of the batch's sites of this kind are taken away, then the return addresses put back.
+static bool site_replaces(const struct tl_session_site *state)
+{
+    return state->return_way == TL_SITE_TRAMPOLINE && !state->closed &&
+           state->rung == TL_RUNG_JUMP && state->point_count;
+}
+
+// The return addresses are put back, and no more are replaced; then the batch's sites of this kind are taken
+// away.
 static int batch_retreat(struct tl_batch *batch, struct tl_diag *diag)
 {
-    int error = 0;
-    bool any = false;
+    int error = tl_install_hijack_end(batch->install, diag);
     for (size_t i = 0; i < batch->state_count && !error; i++) {
         struct tl_session_site *state = &batch->state[i];
-        if (state->return_way != TL_SITE_TRAMPOLINE || state->closed ||
-            state->rung != TL_RUNG_JUMP || !state->point_count)
+        if (!site_replaces(state))
             continue;
         uint32_t request = batch->points[state->point_first].request;
         error = tl_install_close_site(batch->install, request, batch->results, diag);
         batch->results[request].refusal = state->refusal = TL_REFUSE_NO_UNWINDER;
-        state->closed = any = true;
+        state->closed = true;
     }
     if (batch->trampolines) {
         batch->trampolines->refusal = TL_REFUSE_NO_UNWINDER;
         batch->trampolines->ended = true;
     }
-    return error ? error : any ? tl_install_hijack_end(batch->install, diag) : 0;
+    return error;
 }
 
 static bool unwinders_placed(const struct tl_batch *batch)

@@ -3,13 +3,12 @@
 usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC [TEST...]
 """
 import os
-import signal
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
-from probed import Case, returns_of, run, text_differences  # noqa: E402 (the folder beside)
+from probed import Case, Report, returns_of, run, text_differences  # noqa: E402 (the folder beside)
 
 TRAPLESS, PENDING, STATIC = (os.path.abspath(word) for word in sys.argv[1:4])
 del sys.argv[1:4]
@@ -55,6 +54,36 @@ class Victim:
         self.case.assertEqual(self.process.wait(20), 0)
 
 
+def find_fde(pid):
+    """Where the probe on libgcc's look-up lies, behind its endbr64, and the file's bytes there."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        line = next(line for line in maps if "libgcc_s" in line)
+    path, base = line.split(None, 5)[5].strip(), int(line.split("-", 1)[0], 16)
+    names = subprocess.run(["nm", "-D", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    vaddr = next(int(name.split()[0], 16) for name in names if " _Unwind_Find_FDE" in name)
+    with open(path, "rb") as file:
+        file.seek(vaddr)  # text lies in libgcc_s where it is mapped
+        code = file.read(16)
+    skip = 4 if code.startswith(b"\xf3\x0f\x1e\xfa") else 0
+    return base + vaddr + skip, code[skip:skip + 5]
+
+
+def holds(pid, program):
+    """Whether the program's text differs from its file: it holds probes."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            fields = line.split(None, 5)
+            if len(fields) < 6 or "x" not in fields[1] or fields[5].strip() != program:
+                continue
+            start, end = (int(part, 16) for part in fields[0].split("-"))
+            with open(program, "rb") as file:
+                file.seek(int(fields[2], 16))
+                want = file.read(end - start)
+            memory.seek(start)
+            return memory.read(len(want)) != want
+    return False
+
+
 class Pending(Case):
     def probes(self, program):
         return returns_of(program, *FUNCTIONS)
@@ -90,7 +119,6 @@ class Pending(Case):
                     victim.goes_well()
                     errors = command.communicate(timeout=20)[1]
                     self.assertEqual(command.returncode, 0, errors)
-                    from probed import Report
                     report = Report(self.read(command.out))
                     for name, count in expected.items():
                         self.assertEqual(report.hits("uretprobe", name), count, name)
@@ -143,6 +171,28 @@ class Pending(Case):
 
 
 class Unwinders(Case):
+    def test_an_unwinder_that_loses_its_probe_ends_it(self):
+        """Somebody else's breakpoint at the look-up: what is replaced is put back, and unwinding goes well."""
+        victim = Victim(self, PENDING, "exceptions")
+        command = self.attached("count", victim.process.pid, returns_of(PENDING, *FUNCTIONS), *WAY)
+        victim.go()
+        self.assertIn("inside", victim.await_line())
+        addr, plain = find_fde(victim.process.pid)
+        with open(f"/proc/{victim.process.pid}/mem", "r+b", buffering=0) as memory:
+            def at_site():
+                memory.seek(addr)
+                return memory.read(len(plain))
+            self.assertNotEqual(at_site(), plain)  # ours is there
+            memory.seek(addr)
+            memory.write(b"\xcc")
+            self.until(lambda: at_site()[1:] == plain[1:])
+            self.until(lambda: not holds(victim.process.pid, PENDING))
+            memory.seek(addr)
+            memory.write(plain[:1])
+        victim.goes_well()
+        errors = command.communicate(timeout=20)[1]
+        self.assertIn("unwinder", errors + self.read(command.out))
+
     def test_another_unwinder_ends_it(self):
         """A library that unwinds in another way comes: nothing is replaced any more, and all goes well."""
         tried = 0
@@ -155,8 +205,8 @@ class Unwinders(Case):
             command = self.attached("count", victim.process.pid, returns_of(PENDING, *FUNCTIONS, "opens"), *WAY)
             victim.go()
             victim.await_line()
+            self.until(lambda: not holds(victim.process.pid, PENDING))
             victim.goes_well()
-            command.send_signal(signal.SIGINT)
             errors = command.communicate(timeout=20)[1]
             self.assertIn("unwinder", errors + self.read(command.out))
         if not tried:
