@@ -152,9 +152,9 @@ int tl_session_events(struct tl_session *session,
 
 // ---- latency ------------------------------------------------------------------------------------
 
-static double ticks_ns(const struct tl_session *session, uint64_t ticks)
+static double ticks_ns(const struct tl_session *session, double ticks)
 {
-    return (double)ticks * (session->clock.coarse ? 1.0 : session->clock.ns_per_tick);
+    return ticks * (session->clock.coarse ? 1.0 : session->clock.ns_per_tick);
 }
 
 static int buckets_fill(struct tl_session *session, const struct tl_hist *hist,
@@ -171,8 +171,8 @@ static int buckets_fill(struct tl_session *session, const struct tl_hist *hist,
             continue;
         tl_hist_bucket_range(i, &low, &high);
         struct tl_bucket *bucket = &session->buckets[out->bucket_count];
-        bucket->low_ns = (uint64_t)ticks_ns(session, low);
-        bucket->high_ns = (uint64_t)ticks_ns(session, high);
+        bucket->low_ns = (uint64_t)ticks_ns(session, (double)low);
+        bucket->high_ns = (uint64_t)ticks_ns(session, (double)high);
         // Buckets of less than a nanosecond share one.
         if (out->bucket_count && bucket->high_ns < next_ns) {
             bucket[-1].count += hist->bucket[i];
@@ -242,9 +242,9 @@ int tl_session_latency(struct tl_session *session, size_t site, struct tl_latenc
     latency.unpaired = hist.unpaired;
     latency.lost = hist.lost;
     if (latency.count) {
-        latency.min_ns = ticks_ns(session, ~hist.min_inverted);
-        latency.max_ns = ticks_ns(session, hist.max);
-        latency.mean_ns = ticks_ns(session, hist.sum) / (double)latency.count;
+        latency.min_ns = ticks_ns(session, (double)~hist.min_inverted);
+        latency.max_ns = ticks_ns(session, (double)hist.max);
+        latency.mean_ns = ticks_ns(session, (double)hist.sum) / (double)latency.count;
         latency.p50_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.5));
         latency.p90_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.9));
         latency.p99_ns = ticks_ns(session, tl_hist_quantile(&hist, 0.99));
