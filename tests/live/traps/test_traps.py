@@ -1,0 +1,104 @@
+"""Signal rungs through the command: which site gets which, and a program that takes SIGTRAP away while they are in.
+
+usage: test_traps.py TRAPLESS HARD [TEST...]
+"""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+TRAPLESS, HARD = (os.path.abspath(word) for word in sys.argv[1:3])
+del sys.argv[1:3]
+CALLS = 1000
+TIMEOUT_S = 60
+
+
+class Traps(unittest.TestCase):
+    def victim(self, *words):
+        process = subprocess.Popen([HARD, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, process)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+    def tell(self, process, letters):
+        for letter in letters:
+            process.stdin.write(letter + "\n")
+            process.stdin.flush()
+            self.assertEqual(process.stdout.readline(), "ready\n", (letter, process.poll()))
+
+    def run_with(self, process, letters, command, *words):
+        """The command's probe and count lines, while the victim does what the letters say."""
+        words = [TRAPLESS, command, "--json", "-p", str(process.pid), *words]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            lines = []
+            try:
+                for line in run.stdout:  # the probes' lines come when they are placed
+                    lines.append(json.loads(line))
+                    if lines[-1]["type"] == "probe" and letters:
+                        pending = sum(1 for word in words if word.startswith("hard_"))
+                        if sum(1 for o in lines if o["type"] == "probe") == pending:
+                            self.tell(process, letters)
+                            letters = ""
+                            process.stdin.write("q\n")
+                            process.stdin.flush()
+            finally:
+                if run.poll() is None and letters:
+                    run.kill()
+            self.assertEqual(run.wait(TIMEOUT_S), 0, run.stderr.read())
+        self.assertEqual(process.wait(TIMEOUT_S), 0)
+        return lines
+
+    def methods(self, lines):
+        return {o["probe"].rsplit(":", 1)[1]: o["method"] for o in lines if o["type"] == "probe"}
+
+    def hits(self, lines):
+        return {o["probe"].rsplit(":", 1)[1]: o["hits"] for o in lines if o["type"] == "count"}
+
+    def times(self, lines):
+        return {o["probe"].rsplit(":", 1)[1]: o["count"] for o in lines if o["type"] == "latency"}
+
+    def test_each_rung_by_name(self):
+        for method in ("simulate", "slot", "step"):
+            with self.subTest(method=method):
+                lines = self.run_with(self.victim(), "c", "count", "--method", method, "hard_push")
+                self.assertEqual(self.methods(lines), {"hard_push": method})
+                self.assertEqual(self.hits(lines), {"hard_push": CALLS})
+
+    def test_what_has_no_simulator_is_refused_by_name(self):
+        lines = self.run_with(self.victim(), "c", "count", "--method", "simulate", "hard_push", "hard_load")
+        self.assertEqual(self.methods(lines), {"hard_push": "simulate", "hard_load": "refused"})
+
+    def test_auto_takes_them_only_where_allowed(self):
+        lines = self.run_with(self.victim(), "c", "latency", "--allow-traps", "hard_push", "hard_load")
+        self.assertEqual(self.methods(lines), {"hard_push": "simulate", "hard_load": "slot"})
+        self.assertEqual(self.times(lines), {"hard_push": CALLS, "hard_load": CALLS})
+        victim = self.victim()
+        run = subprocess.run([TRAPLESS, "latency", "-p", str(victim.pid), "-d", "1", "hard_push"],
+                             capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertNotEqual(run.returncode, 0, run.stdout)
+
+    def test_a_program_that_takes_sigtrap_is_seen_before(self):
+        for letter in "hbm":
+            with self.subTest(letter=letter):
+                victim = self.victim()
+                lines = self.run_with(victim, "c" + letter, "latency", "--allow-traps", "hard_push", "hard_load")
+                self.assertEqual(self.methods(lines), {"hard_push": "simulate", "hard_load": "slot"})
+                # Closed before the calls that follow at once.
+                self.assertEqual(self.times(lines), {"hard_push": CALLS, "hard_load": CALLS})
+
+    def test_faults_in_slots_are_shown_at_the_instruction(self):
+        lines = self.run_with(self.victim("faults"), "cfc", "latency", "--allow-traps", "hard_load")
+        self.assertEqual(self.methods(lines), {"hard_load": "slot"})
+
+
+if __name__ == "__main__":
+    unittest.main()
