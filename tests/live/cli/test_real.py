@@ -18,6 +18,7 @@ VICTIM = os.path.abspath(sys.argv.pop(2))
 TRAPLESS = os.path.abspath(sys.argv.pop(1))
 TIMEOUT_S = 30
 CALLS = 12345
+EXEC_TRIES = 10
 CLOCK_SLACK_NS = 1_000_000  # of the counter's calibration
 SITES = ["nop", "nop5", "push", "ret", "endbr64", "func", "loop", "short"]
 NOBODY = 65534
@@ -287,10 +288,15 @@ class Events(Case):
     def test_programs_that_a_command_starts_are_counted(self):
         probe = f"{CALLER}:{WORK}"
         script = f"{CALLER} call 5; {CALLER} fork 3; exec {CALLER} call 7"
-        done = run("count", "--json", probe, "--", "sh", "-c", script)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        counts = [o for o in lines(done.stdout) if o["type"] == "count"]
-        self.assertEqual([o["hits"] for o in counts], [15])
+        # On a busy machine a program may not be held in time: then a note says so.
+        for _ in range(EXEC_TRIES):
+            done = run("count", "--json", probe, "--", "sh", "-c", script)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            hits = [o["hits"] for o in lines(done.stdout) if o["type"] == "count"]
+            if hits == [15]:
+                break
+            self.assertRegex(done.stderr, r"(?m)^trapless: pid \d+: ")
+        self.assertEqual(hits, [15])
         alone = run("count", "--json", "--no-follow", probe, "--", "sh", "-c", script)
         self.assertEqual(alone.returncode, 3, alone.stderr)
 
