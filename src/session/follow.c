@@ -94,17 +94,29 @@ static uint32_t slot_count(const struct tl_drain_memory *memory)
     return count < TL_PROCESS_SLOTS_MAX ? count : TL_PROCESS_SLOTS_MAX;
 }
 
+// A slot's owner that is not identified, and perhaps never will be: it lived for a moment. Its word is the id
+// of the thread that took the slot, mostly the first one's, which is the process's.
+static pid_t owner_word(const struct tl_batch *batch, uint32_t process)
+{
+    struct tl_drain_memory memory;
+    if (!batch_memory(batch, &memory) || process >= slot_count(&memory))
+        return 0;
+    uint32_t owner = __atomic_load_n(&slots_of(&memory)[process].owner, __ATOMIC_RELAXED);
+    return owner > 1 ? (pid_t)owner : 0;
+}
+
+pid_t tl_follow_pid(const struct tl_session *session, const struct tl_batch *batch,
+                    uint32_t process)
+{
+    const struct tl_brood *brood = process ? brood_find(session, batch) : NULL;
+    return brood && process < TL_PROCESS_SLOTS_MAX ? brood->child[process].pid : 0;
+}
+
 pid_t tl_session_process_pid(struct tl_session *session, const struct tl_batch *batch,
                              uint32_t process)
 {
-    const struct tl_brood *brood = process ? brood_find(session, batch) : NULL;
-    if (process == 0)
-        return batch->pid;
-    if (!brood || process >= TL_PROCESS_SLOTS_MAX)
-        return 0;
-    // One that ended before it was found: its first thread wrote first, as a rule.
-    const struct tl_child *child = &brood->child[process];
-    return child->pid || child->owner <= 1 ? child->pid : (pid_t)child->owner;
+    pid_t pid = process ? tl_follow_pid(session, batch, process) : batch->pid;
+    return pid || !process ? pid : owner_word(batch, process);
 }
 
 bool tl_follow_knows(const struct tl_session *session, pid_t pid)

@@ -99,6 +99,9 @@ struct tl_follow *tl_follow_state(struct tl_session *session); // NULL: no memor
 void tl_follow_poll(struct tl_session *session);
 // Looks for children that took a slot just now.
 void tl_follow_children(struct tl_session *session);
+// The process that was found to have this slot (not 0). 0: none yet.
+pid_t tl_follow_pid(const struct tl_session *session, const struct tl_batch *batch,
+                    uint32_t process);
 // Whether pid is a child that is known.
 bool tl_follow_knows(const struct tl_session *session, pid_t pid);
 // No process holds a copy of this batch's install.

@@ -128,6 +128,7 @@ struct tl_session {
     struct tl_loader *loader;      // loader.c; NULL
     bool attached;
     double attach_ms, detach_ms, stopped_ms;
+    double verified_ms; // when text was last compared
     struct tl_site_report report;
     struct tl_bucket *buckets;     // of the last tl_session_latency
     char notes[4096];

@@ -104,11 +104,9 @@ static pid_t notice_pid(struct tl_session *session, struct tl_batch *batch, uint
 {
     if (process == 0)
         return batch->gone ? 0 : batch->pid;
-    pid_t pid = tl_session_process_pid(session, batch, process);
-    if (pid)
-        return pid;
-    tl_follow_children(session); // it took the slot a moment ago
-    return tl_session_process_pid(session, batch, process);
+    if (!tl_follow_pid(session, batch, process))
+        tl_follow_children(session); // it took the slot a moment ago
+    return tl_follow_pid(session, batch, process);
 }
 
 static void notice_act(struct tl_session *session, struct tl_batch *batch,

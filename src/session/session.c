@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define POLL_MS 250 // how often the text is compared with what was written
+#define VERIFY_MS 100.0 // ... where polls are more frequent
 
 double tl_session_now_ms(void)
 {
@@ -169,22 +170,43 @@ void tl_session_lines_sum(struct tl_session *session)
     }
 }
 
+// Compares text with what was written. While notices are waited for that is not done in every poll.
+static bool verify_due(struct tl_session *session)
+{
+    double now = tl_session_now_ms();
+    if (tl_session_hooks_poll_ms(session) && now - session->verified_ms < VERIFY_MS)
+        return false;
+    session->verified_ms = now;
+    return true;
+}
+
+// 0, or TL_E_*. That a process ended, at whatever moment, is no error; and what goes wrong with one that came
+// later is no reason to end the run.
+static int batch_look(struct tl_batch *batch, bool verify, struct tl_diag *diag)
+{
+    struct tl_diag why = {""};
+    int gone = verify ? tl_batch_verify(batch, &why) : !tl_target_alive(batch->target);
+    batch->gone = gone == 1 || gone == TL_E_GONE;
+    if (gone >= 0 || batch->gone)
+        return 0;
+    if (batch == batch->session->batch[0])
+        return tl_diag_set(diag, gone, "%s", why.text);
+    tl_follow_note(batch->session, "%s\n", why.text);
+    return 0;
+}
+
 int tl_session_poll(struct tl_session *session, struct tl_diag *diag)
 {
-    bool alive = false;
-    int looked = tl_session_look_after(session, diag);
-    if (looked < 0)
-        return looked;
-    for (size_t i = 0; i < session->batch_count; i++) {
+    bool alive = false, verify = verify_due(session);
+    int error = tl_session_look_after(session, diag);
+    for (size_t i = 0; !error && i < session->batch_count; i++) {
         struct tl_batch *batch = session->batch[i];
-        if (batch->gone)
-            continue;
-        int gone = tl_batch_verify(batch, diag);
-        if (gone < 0)
-            return gone;
-        batch->gone = gone != 0;
-        alive |= !gone;
+        if (!batch->gone)
+            error = batch_look(batch, verify, diag);
+        alive |= !batch->gone;
     }
+    if (error)
+        return error;
     for (size_t i = 0; i < session->batch_count; i++)
         tl_batch_refresh(session->batch[i]);
     tl_session_lines_sum(session);
@@ -207,7 +229,7 @@ int tl_session_detach(struct tl_session *session, struct tl_diag *diag)
     for (size_t i = session->batch_count; i-- > 0;) {
         struct tl_batch *batch = session->batch[i];
         int result = tl_batch_detach(batch, error ? NULL : diag);
-        error = error ? error : result;
+        error = error || result == TL_E_GONE ? error : result; // nothing is left where it ended
         if (batch->stopped_ms > session->stopped_ms)
             session->stopped_ms = batch->stopped_ms;
     }
