@@ -533,10 +533,8 @@ static int closed_take(struct tl_batch *batch, struct tl_diag *diag)
     return whole ? 0 : sites_complete(batch, diag);
 }
 
-int tl_batch_verify(struct tl_batch *batch, struct tl_diag *diag)
+static int alive_verify(struct tl_batch *batch, struct tl_diag *diag)
 {
-    if (!tl_target_alive(batch->target))
-        return 1;
     int trapped = tl_session_traps_verify(batch, diag);
     if (trapped || !batch->install || !batch->results)
         return trapped;
@@ -549,6 +547,14 @@ int tl_batch_verify(struct tl_batch *batch, struct tl_diag *diag)
     if (!error)
         error = closed_take(batch, diag);
     return error ? error : gone;
+}
+
+int tl_batch_verify(struct tl_batch *batch, struct tl_diag *diag)
+{
+    if (!tl_target_alive(batch->target))
+        return 1;
+    int gone = alive_verify(batch, diag);
+    return gone == TL_E_GONE ? 1 : gone; // it ended under our eyes
 }
 
 int tl_batch_detach(struct tl_batch *batch, struct tl_diag *diag)
