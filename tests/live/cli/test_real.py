@@ -150,6 +150,11 @@ class Count(Case):
     def test_every_site_is_counted_exactly_by_the_kernel(self):
         self.counted_exactly("kernel")
 
+    def test_every_site_is_counted_exactly_by_breakpoints(self):
+        for method in ["slot", "step"]:
+            with self.subTest(method):
+                self.counted_exactly(method)
+
     def test_a_started_command_is_counted_from_its_first_instruction(self):
         done = subprocess.run([TRAPLESS, "count", "--json", "tl_site_push", "main", "--", VICTIM],
                               input=f"run push {CALLS}\nrun push {CALLS}\n", capture_output=True,
