@@ -721,6 +721,17 @@ int tl_traps_detach(struct tl_traps *traps, struct tl_diag *diag)
     return 0;
 }
 
+int tl_traps_copies_close(struct tl_traps *traps, struct tl_diag *diag)
+{
+    return tl_install_copies_close(traps->install, diag);
+}
+
+int tl_traps_copies_detach(struct tl_traps *traps, struct tl_diag *diag)
+{
+    int count = tl_install_copies_detach(traps->install, diag);
+    return count < 0 ? count : 0;
+}
+
 double tl_traps_stopped_ms(const struct tl_traps *traps)
 {
     const struct tl_install_times *times = &traps->install->times;

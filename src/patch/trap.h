@@ -48,6 +48,11 @@ int tl_traps_close_site(struct tl_traps *traps, size_t index, struct tl_install_
 // Puts the text back and, once no thread is on its way to the handler, what SIGTRAP did before.
 // Where some thread does not get there the handler stays, which does no harm.
 int tl_traps_detach(struct tl_traps *traps, struct tl_diag *diag);
+// Closes in such children what is closed in the target.
+int tl_traps_copies_close(struct tl_traps *traps, struct tl_diag *diag);
+// Puts the text back in children that were forked while breakpoints were in, and keep the handler.
+// After detach.
+int tl_traps_copies_detach(struct tl_traps *traps, struct tl_diag *diag);
 // How long the target stood still, at most once.
 double tl_traps_stopped_ms(const struct tl_traps *traps);
 // The handler stayed.

@@ -6,6 +6,7 @@
 // not at once.
 // Invariant: a slot is cleared only when no process has it any more and its events were read.
 #include "session/follow.h"
+#include "session/traps.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -376,6 +377,8 @@ int tl_follow_detach(struct tl_session *session, struct tl_diag *diag)
         int result =
             batch->install ? tl_install_copies_detach(batch->install, error ? NULL : diag) : 0;
         error = error ? error : result < 0 ? result : 0;
+        result = tl_session_traps_copies_detach(batch, error ? NULL : diag);
+        error = error ? error : result;
     }
     return error;
 }

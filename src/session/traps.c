@@ -356,6 +356,7 @@ static int traps_verify(struct tl_batch *batch, bool asked, struct tl_diag *diag
         traps->faults = TL_FAULT_NONE;
         error = tl_traps_close_faulting(traps->traps, traps->results, diag);
     }
+    (void)tl_traps_copies_close(traps->traps, NULL);
     return error ? error : closed_take(batch, diag);
 }
 
@@ -474,6 +475,12 @@ int tl_session_traps_detach(struct tl_batch *batch, struct tl_diag *diag)
         tl_session_note(batch->session, "the handler of SIGTRAP stays in the target: a thread may "
                                         "still be on its way there\n");
     return error;
+}
+
+int tl_session_traps_copies_detach(struct tl_batch *batch, struct tl_diag *diag)
+{
+    return batch->traps && batch->traps->traps ? tl_traps_copies_detach(batch->traps->traps, diag)
+                                               : 0;
 }
 
 void tl_session_traps_destroy(struct tl_batch *batch)

@@ -20,6 +20,8 @@ int tl_session_traps_verify(struct tl_batch *batch, struct tl_diag *diag);
 void tl_session_trap_notice(struct tl_batch *batch);
 // Before the batch's install is detached, and destroyed.
 int tl_session_traps_detach(struct tl_batch *batch, struct tl_diag *diag);
+// In forked children. After the batch's own install has left them.
+int tl_session_traps_copies_detach(struct tl_batch *batch, struct tl_diag *diag);
 void tl_session_traps_destroy(struct tl_batch *batch);
 
 #endif

@@ -1,6 +1,6 @@
-// Two functions that no jump fits: linked low, where a branch back leads nowhere, with code on all sides, their
-// second instruction a branch's target. Reads commands, a letter a line, and answers each with "ready"; ends
-// with status 0 only if every result was right.
+// Two functions that no jump fits: linked low, where a branch back leads nowhere, with code on all
+// sides, their second instruction a branch's target. Reads commands, a letter a line, and answers
+// each with "ready"; ends with status 0 only if every result was right.
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>

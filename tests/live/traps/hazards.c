@@ -176,6 +176,28 @@ static void fork_calls(void)
     child_await(pid);
 }
 
+static pid_t child;
+
+// A child that calls until it is ended.
+static void child_start(void)
+{
+    child = fork();
+    if (child == 0) {
+        for (uint64_t i = 0;; i++)
+            call_once(i);
+    }
+    printf("child %d\n", (int)child);
+}
+
+static void child_end(void)
+{
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG) != 0)
+        fail("the child ended by itself");
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+}
+
 static void vfork_runs(void)
 {
     pid_t pid = vfork();
@@ -234,6 +256,12 @@ static int command(char letter)
         break;
     case 'f':
         fork_calls();
+        break;
+    case 'p':
+        child_start();
+        break;
+    case 'e':
+        child_end();
         break;
     case 'v':
         vfork_runs();

@@ -20,7 +20,8 @@
 #define STORM_CALLS 20000
 #define CHURN_ROUNDS 20
 #define KILL_ROUNDS 15
-#define MAPPINGS_LEFT_MAX 30 // of some of the last rounds, whose code a word on a stack may point into
+#define MAPPINGS_LEFT_MAX                                                                          \
+    30 // of some of the last rounds, whose code a word on a stack may point into
 #define ALL (TL_RUNG_BIT(TL_RUNG_SIMULATE) | TL_RUNG_BIT(TL_RUNG_SLOT) | TL_RUNG_BIT(TL_RUNG_STEP))
 #define STEP TL_RUNG_BIT(TL_RUNG_STEP)
 
@@ -212,6 +213,29 @@ static void exact_in_threads_children_and_storms(void **state)
     }
 }
 
+static void forked_children_are_put_back_too(void **state)
+{
+    (void)state;
+    struct victim victim;
+    char line[64];
+    int child = 0;
+    start(&victim, "plain");
+    place_both(&victim, ALL);
+    send(&victim, 'p');
+    assert_non_null(fgets(line, sizeof line, victim.out));
+    assert_int_equal(sscanf(line, "child %d", &child), 1);
+    victim_await(&victim);
+    assert_false(text_is_files(child));
+    assert_int_equal(put_detach(&put, &diag), 0);
+    assert_int_equal(tl_traps_copies_detach(put.traps, &diag), 0);
+    assert_true(text_is_files(child));
+    assert_true(text_is_files(victim.pid));
+    tell(&victim, 'c');
+    tell(&victim, 'e');
+    put_close(&put);
+    assert_int_equal(victim_end(&victim), 0);
+}
+
 static void another_program_has_nothing_of_ours(void **state)
 {
     (void)state;
@@ -347,6 +371,7 @@ int main(void)
         cmocka_unit_test(harmless_changes_close_nothing),
         cmocka_unit_test(a_foreign_trap_ends_the_program_as_it_would),
         cmocka_unit_test(exact_in_threads_children_and_storms),
+        cmocka_unit_test(forked_children_are_put_back_too),
         cmocka_unit_test(another_program_has_nothing_of_ours),
         cmocka_unit_test(attached_again_and_again_under_load),
         cmocka_unit_test(killed_at_every_step),
