@@ -498,11 +498,26 @@ static void walk_all(struct exit_walk *walk)
 
 // ---- the answer ---------------------------------------------------------------------------------
 
-// An instruction that only gives stack back: pop, add to the stack pointer, leave.
+// Whether an instruction gives a register back that the function saved on its stack.
+static bool is_restoring(const struct exit_walk *walk, const struct node *node)
+{
+    const struct tl_arch *arch = walk->analysis->arch;
+    tl_regset saved = (arch->kept_regs | (tl_regset)1 << arch->fp_reg) & node->written;
+    struct tl_insn insn;
+    struct tl_definition def;
+    if (saved == 0 || (saved & (saved - 1)) != 0 || (node->written & ~saved) != 0 ||
+        !tl_decode_at(walk->analysis, node->addr, true, &insn))
+        return false;
+    arch->define(&insn, (unsigned)__builtin_ctz(saved), &def);
+    return def.kind == TL_DEF_SPILL;
+}
+
+// An instruction that only gives back: pop, add to the stack pointer, leave, a load of a saved
+// register.
 static bool is_unwinding(const struct exit_walk *walk, const struct node *node)
 {
-    return node->flow == TL_FLOW_NEXT && (node->flags & TL_INSN_WRITES_SP) != 0 &&
-           (node->written & walk->analysis->arch->value_regs) == 0;
+    return node->flow == TL_FLOW_NEXT && (node->written & walk->analysis->arch->value_regs) == 0 &&
+           ((node->flags & TL_INSN_WRITES_SP) != 0 || is_restoring(walk, node));
 }
 
 static void early_take(const struct exit_walk *walk, const struct piece *piece, uint32_t at,

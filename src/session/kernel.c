@@ -106,14 +106,15 @@ static const char *module_path(struct tl_batch *batch, struct kernel_work *work,
 }
 
 // Go's runtime interrupts its threads by signals until they stop, every 100 us (preemptall, Go 1.19).
-// Its code on that path checks no stack; where a kernel probe makes it slow the program stands still.
+// Its code on that path checks no stack; where kernel probes make it slow the program stands still.
 static bool in_go_runtime(const struct tl_batch *batch, size_t index)
 {
     const struct tl_site *site = &batch->sites.site[index];
     const struct tl_module *module = tl_modules_get(batch->modules, site->module);
     const struct tl_module_facts *facts = NULL;
     tl_addr behind;
-    return module->analysis && !tl_image_facts(module->image, &facts, NULL) &&
+    bool named = site->names && strncmp(site->names, "runtime", strlen("runtime")) != 0;
+    return !named && module->analysis && !tl_image_facts(module->image, &facts, NULL) &&
            site->vaddr >= facts->go_text.start && site->vaddr < facts->go_text.end &&
            !tl_analysis_stack_check(module->analysis, site->function, &behind);
 }

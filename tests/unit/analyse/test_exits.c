@@ -90,6 +90,9 @@ static const char victim_text[] =
                       "at_early2: pop rbp\nat_early1: pop rbx\nat_early: ret")
     FUNCTION("early_stops", "push rbx\npush rcx\nje 1f\nmov eax,edi\nat_early_stops1: pop rcx\n"
                             "at_joined: pop rbx\nat_early_stops: ret\n1: pop rdx\njmp at_joined")
+    FUNCTION("early_loads", "sub rsp,24\nmov [rsp+16],rbp\nmov rbx,[rdi+8]\n"
+                            "at_early_loads2: mov rbp,[rsp+16]\nat_early_loads1: add rsp,24\n"
+                            "at_early_loads: ret")
     FUNCTION("catches", "push rbx\ncall plain\npop rbx\nat_catches: ret\n"
                         "at_pad: mov eax,1\npop rbx\nat_catches_pad: ret")
     FUNCTION("junk", "test edi,edi\nje 1f\nat_junk: ret\n1: .byte 0x06")
@@ -271,6 +274,7 @@ static void early_places_lead_only_to_the_exit(void **state)
         {"early", {{"at_early1", -8}, {"at_early2", -16}, {"at_early3", -32}}},
         // What others jump to may be the first of the run, but nothing before it leads here alone.
         {"early_stops", {{"at_joined", -8}}},
+        {"early_loads", {{"at_early_loads1", -24}, {"at_early_loads2", -24}}},
         {"two", {{0}}},
         {"recursive", {{0}}},
     };
