@@ -95,7 +95,9 @@ static bool is_libc(const struct tl_module *module)
     const char *soname = tl_image_soname(module->image);
     const char *base = strrchr(module->path, '/');
     base = base ? base + 1 : module->path;
-    return (soname && (strncmp(soname, "libc.", 5) == 0 || strncmp(soname, "ld-", 3) == 0)) ||
+    return (soname &&
+            (strncmp(soname, "libc.", 5) == 0 || strncmp(soname, "libpthread.", 11) == 0 ||
+             strncmp(soname, "ld-", 3) == 0)) ||
            strncmp(base, "ld-", 3) == 0;
 }
 
