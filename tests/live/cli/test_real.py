@@ -279,6 +279,35 @@ class Events(Case):
         self.assertGreater(count["dropped"], 0)
         self.assertGreaterEqual(events, 256)
 
+    def test_a_trace_that_is_stopped_or_not_read_never_holds_the_target(self):
+        calls = 300000
+        for stopped in [True, False]:
+            with self.subTest(stopped=stopped):
+                victim = self.victim(program=CALLER)
+                child = self.start("trace", victim, WORK)
+                self.attached(child)
+                if stopped:
+                    child.send_signal(signal.SIGSTOP)
+                for _ in range(10):
+                    victim.tell(f"call {calls // 10}")  # would wait for ever
+                child.send_signal(signal.SIGCONT)
+                objects = self.end(child)
+                events = sum(o["type"] == "event" for o in objects)
+                count = [o for o in objects if o["type"] == "count"][0]
+                self.assertEqual((count["hits"], events + count["dropped"]), (calls, calls))
+                self.assert_text_is_the_files(victim.pid)
+
+    def test_a_killed_trace_never_holds_the_target(self):
+        victim = self.victim(program=CALLER)
+        child = self.start("trace", victim, WORK, RETURN)
+        self.attached(child, 2)
+        child.kill()
+        child.communicate(timeout=TIMEOUT_S)
+        victim.tell("call 100000")
+        self.assertIn("sites put back", run("detach", "-p", str(victim.pid)).stdout)
+        self.assert_text_is_the_files(victim.pid)
+        victim.tell("call 100")
+
     def test_a_started_command_is_traced_and_its_children_too(self):
         done = run("trace", "--json", WORK, RETURN, "--", CALLER, "call", "10", "fork", "20")
         self.assertEqual(done.returncode, 0, done.stderr)
