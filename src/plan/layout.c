@@ -190,6 +190,18 @@ static bool site_inside(const struct tl_planner *planner, tl_addr addr, unsigned
     return low < planner->site_count && planner->site[low] < addr + size;
 }
 
+// A site that is asked for begins in these bytes and has no place yet. What is not written for it alone
+// (islands of other sites) leaves them to it.
+static bool wanted_later(const struct tl_planner *planner, tl_addr addr, unsigned size)
+{
+    for (tl_addr at = addr; at < addr + size; at++) {
+        if (site_inside(planner, at - 1, 2) &&
+            !tl_owned_any(planner->owned, at, 1, TL_OWNED_WRITTEN))
+            return true;
+    }
+    return false;
+}
+
 static bool bytes_free(const struct tl_planner *planner, tl_addr addr, unsigned size)
 {
     return !tl_owned_any(planner->owned, addr, size,
@@ -336,7 +348,8 @@ static int island_place(struct tl_planner *planner, const struct tl_spot *spot,
     const struct tl_arch *arch = planner->arch;
     unsigned relied = arch->short_size - short_own;
     *refusal = TL_REFUSE_NO_WINDOW;
-    if (!arch->emit_short(spot->addr, at, after))
+    if (!arch->emit_short(spot->addr, at, after) ||
+        (own < arch->jump_size && wanted_later(planner, at + own, arch->jump_size - own)))
         return 0;
     bool relied_before =
         tl_owned_any(planner->owned, spot->addr + short_own, relied, TL_OWNED_RELIED);
