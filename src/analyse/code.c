@@ -132,6 +132,17 @@ static int leave(struct flood *flood, tl_addr last, tl_addr addr, bool behind_ca
     return tl_addr_list_push(&flood->analysis->pending, addr);
 }
 
+// Go's runtime goes to places in a function that only its own tables name (where deferred calls run
+// after a panic), and Go keeps no data in its text: what lies behind the end of a run is code too.
+static int go_on(struct flood *flood, tl_addr addr)
+{
+    if (!tl_is_go(flood->analysis, addr) || flood->function == FUNCTION_NONE ||
+        addr >= flood->high || bit_get(flood->region->start, addr - flood->region->vaddr))
+        return 0;
+    tl_set_entered(flood->analysis, addr);
+    return tl_addr_list_push(&flood->work, addr);
+}
+
 // Follows one straight run from addr until it ends or meets known code.
 static int flood_run(struct flood *flood, tl_addr addr)
 {
@@ -158,7 +169,7 @@ static int flood_run(struct flood *flood, tl_addr addr)
         if (status != 0)
             return status;
         if (!flows_on(&insn))
-            return 0;
+            return go_on(flood, addr + insn.size);
         behind_call = insn.flow == TL_FLOW_CALL || insn.flow == TL_FLOW_ICALL;
         last = addr;
         addr += insn.size;

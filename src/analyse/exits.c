@@ -370,6 +370,18 @@ static bool may_end(const struct exit_walk *walk, const struct node *behind)
     return tl_is_barrier(walk->analysis, behind->addr) || (behind->flags & TL_INSN_NOP) != 0;
 }
 
+// The depth at the function's calls. One with nothing on the stack grows the stack, or never
+// returns: no unwinder comes back behind it.
+static void call_take(struct exit_walk *walk, const struct place_state *at)
+{
+    struct place_state *call = &walk->call;
+    if (at->sp == 0)
+        return;
+    call->sp = call->rank == RANK_NONE ? at->sp : depth_merge(call->sp, at->sp);
+    call->fp = call->rank == RANK_NONE ? at->fp : depth_merge(call->fp, at->fp);
+    call->rank = RANK_PAD;
+}
+
 static void node_follow(struct exit_walk *walk, size_t index, uint32_t at)
 {
     const struct piece *piece = &walk->piece[index];
@@ -379,11 +391,7 @@ static void node_follow(struct exit_walk *walk, size_t index, uint32_t at)
     switch (node->flow) {
     case TL_FLOW_CALL:
     case TL_FLOW_ICALL:
-        walk->call.sp =
-            walk->call.rank == RANK_NONE ? before.sp : depth_merge(walk->call.sp, before.sp);
-        walk->call.fp =
-            walk->call.rank == RANK_NONE ? before.fp : depth_merge(walk->call.fp, before.fp);
-        walk->call.rank = RANK_PAD;
+        call_take(walk, &before);
         if (node->next == NODE_NONE)
             return; // it never returns
         if (before.rank == RANK_CERTAIN && may_end(walk, &piece->graph->node[node->next]))
@@ -420,6 +428,20 @@ static void work_drain(struct exit_walk *walk)
     }
 }
 
+// Where Go's runtime may go on after a panic: code that nothing else of the function leads to.
+static void blocks_follow(struct exit_walk *walk, size_t index, const struct place_state *state)
+{
+    const struct piece *piece = &walk->piece[index];
+    for (uint32_t i = 1; i < piece->graph->count && !walk->unknown && walk->status == 0; i++) {
+        const struct node *node = &piece->graph->node[i];
+        if (piece->state[i].rank != RANK_NONE || piece->graph->node[i - 1].next == i ||
+            !tl_is_go(walk->analysis, node->addr))
+            continue;
+        state_merge(walk, index, i, state);
+        work_drain(walk);
+    }
+}
+
 // Landing pads are entered by the unwinder, at the depth of the calls.
 static void pads_follow(struct exit_walk *walk, size_t index)
 {
@@ -437,6 +459,8 @@ static void pads_follow(struct exit_walk *walk, size_t index)
     for (size_t i = tl_addr_list_lower(pads, extent->vaddr);
          i < pads->count && pads->item[i] < extent_end(extent) && !walk->unknown; i++)
         state_merge_at(walk, pads->item[i], &state);
+    work_drain(walk);
+    blocks_follow(walk, index, &state);
 }
 
 static bool has_pads(const struct exit_walk *walk, uint32_t function)
@@ -585,6 +609,7 @@ static bool is_entered_unknown(const struct exit_walk *walk, const struct node *
 {
     const struct addr_list *pads = &walk->analysis->pads;
     if (!tl_is_entered(walk->analysis, node->addr) || state->tabled || node->addr == walk->entry ||
+        tl_is_go(walk->analysis, node->addr) ||
         tl_function_starting(walk->analysis, node->addr) != FUNCTION_NONE)
         return false;
     size_t at = tl_addr_list_lower(pads, node->addr);
