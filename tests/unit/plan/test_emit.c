@@ -608,6 +608,9 @@ static bool form_try(const struct form *form, enum way_in in, bool signals)
         refused++;
         return refusal_right(&s);
     }
+    // Each push of the record frame may meet the end of the stack.
+    for (unsigned i = 0; in == IN_RECORD && i < 3u + !!(s.in.dead & TL_REGSET_FLAGS); i++)
+        assert_int_equal(s.detour.fault[i].sp_words, TL_CALL_SKIP / 8u + i);
     form_run(&s, in, signals);
     return true;
 }
