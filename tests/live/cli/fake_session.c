@@ -8,7 +8,8 @@
 //   foreign   is closed while running      words     tells its options on standard error
 //   flood     has 10,000 events at each drain, others one
 //   late      comes with a library at the second poll
-//   quiet     is never called              awaited   matches what never comes
+//   quiet     is never called              longer    takes longer than others
+//   awaited   matches what never comes
 //   others    are placed; every poll finds 1,000 more hits
 #include <signal.h>
 #include <stdio.h>
@@ -270,7 +271,7 @@ int tl_session_latency(struct tl_session *session, size_t site, struct tl_latenc
         return 0;
     *out = (struct tl_latency){.count = 45,
                                .min_ns = 97,
-                               .mean_ns = 222.5,
+                               .mean_ns = strcmp(session->names[site], "longer") ? 222.5 : 300,
                                .p50_ns = 130,
                                .p90_ns = 1040,
                                .p99_ns = 1040,

@@ -419,9 +419,16 @@ class Latency(unittest.TestCase):
         done = run("latency", "-p", SELF, "-d", "0.1", "f", "quiet")
         self.assertRegex(done.stdout, r"(?m)^  count 45  min 97 ns  mean 222 ns  p50 130 ns  p90 1.04 us")
         self.assertRegex(done.stdout, r"(?m)^ +128 ns +131 ns +30 +66.67 %  #{40}$")
-        self.assertIn("1 functions did not return meanwhile", done.stdout)
+        self.assertIn("1 function did not return meanwhile", done.stdout)
         self.assertIn("quiet  (/fake)", run("latency", "-p", SELF, "-d", "0.1", "-v", "f", "quiet").stdout)
         self.assertIn("quiet  (/fake)", run("latency", "-p", SELF, "-d", "0.1", "quiet").stdout)
+
+    def test_what_took_most_time_comes_first_in_text(self):
+        words = ["latency", "-p", SELF, "-d", "0.1", "f", "quiet", "longer", "g"]
+        names = [line.split()[0] for line in run(*words).stdout.splitlines() if "(/fake)" in line]
+        self.assertEqual(names, ["longer", "f", "g"])
+        names = [o["probe"] for o in lines(run(*words, "--json").stdout) if o["type"] == "latency"]
+        self.assertEqual(names, ["f", "quiet", "longer", "g"])
 
     def test_intervals_print_what_there_is_so_far(self):
         done = run("latency", "-p", SELF, "-d", "0.5", "-i", "0.2", "--json", "f")
