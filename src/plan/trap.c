@@ -149,8 +149,9 @@ static int slot_place(const struct trap_run *run, struct trap_site *site, enum t
         }
         *refusal = slot_emit(run, site, site->slot_addr);
         if (*refusal == TL_REFUSE_NONE && site->slot.size <= query.size)
-            return tl_space_take(run->space, site->slot_addr, site->slot.size, query.slot_size,
-                                 query.dense);
+            return run->options->alone ? 0
+                                       : tl_space_take(run->space, site->slot_addr, site->slot.size,
+                                                       query.slot_size, query.dense);
     }
     if (*refusal == TL_REFUSE_NONE)
         *refusal = TL_REFUSE_NO_REACH;
@@ -224,8 +225,9 @@ static int site_keep(struct trap_run *run, struct trap_site *site, size_t index)
     memcpy(patch->before, site->insn.bytes, patch->size);
     memcpy(patch->after, site->insn.bytes, patch->size);
     memcpy(patch->after, arch->breakpoint, arch->breakpoint_size);
-    plan->detour = site->slot_addr ? slot_keep(set, site) : NULL;
-    if (site->slot_addr && !plan->detour)
+    bool kept = site->slot_addr && !run->options->alone;
+    plan->detour = kept ? slot_keep(set, site) : NULL;
+    if (kept && !plan->detour)
         return TL_E_NOMEM;
     plan->rung = site->rung;
     plan->refusal = TL_REFUSE_NONE;
@@ -290,7 +292,7 @@ int tl_plan_traps(const struct tl_trap_options *options, struct tl_space *space,
     int error = run.set ? 0 : TL_E_NOMEM;
     for (size_t i = 0; !error && i < request_count; i++)
         error = site_plan(&run, &requests[i], i);
-    if (!error)
+    if (!error && !options->alone)
         error = tl_space_merge(space, diag);
     if (error) {
         tl_trap_set_destroy(run.set);

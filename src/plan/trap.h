@@ -14,6 +14,8 @@ struct tl_trap_options {
     struct tl_emit_in emit; // record_addr: the agent's entries
     enum tl_fault_policy faults;
     bool shadow_stack; // in force in the target: no call and no return
+    bool alone; // each site as if it were the only one (explain): nothing stays reserved, no slot
+                // is kept
 };
 
 struct tl_trap_set; // opaque; owns plans, slots, rows

@@ -1,6 +1,7 @@
 // Plans every site as if it were the only one, against the target's present layout or, for a file
 // alone, against the layout that a kernel gives such a file. Writes nothing anywhere.
 #include "session/internal.h"
+#include "session/traps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,8 @@ static int some_explain(struct tl_batch *batch, const struct tl_plan_options *pl
         if (again)
             error = tl_batch_points(batch, first, count, diag);
     }
+    if (!error)
+        error = tl_session_traps_explain(batch, plan, first, count, diag);
     for (size_t i = first; i < first + count; i++)
         batch->state[i].flags &= ~TL_SESSION_PLANNED;
     return error;

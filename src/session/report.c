@@ -55,8 +55,10 @@ static void reason_fill(struct tl_batch *batch, size_t index, struct tl_site_rep
                        note);
     else
         (void)snprintf(report->reason, sizeof report->reason, "%s%s%s%s",
-                       state->rung == TL_RUNG_JUMP ? way_reason(state->way) : refusal, returns,
-                       between, note);
+                       state->rung == TL_RUNG_JUMP ? way_reason(state->way)
+                       : state->refusal            ? refusal
+                                                   : "asked for",
+                       returns, between, note);
 }
 
 bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *out)

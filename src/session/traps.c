@@ -322,6 +322,54 @@ int tl_session_traps(struct tl_batch *batch, struct tl_diag *diag)
     return 0;
 }
 
+// The rung of a site whose requests' plans are all in the set, or its first refusal.
+static enum tl_refusal site_explain(const struct tl_batch *batch, const struct tl_trap_set *set,
+                                    const struct tl_session_site *state, enum tl_rung *rung)
+{
+    enum tl_refusal refusal = TL_REFUSE_NONE;
+    *rung = TL_RUNG_REFUSED;
+    for (uint32_t k = 0; k < state->point_count && !refusal; k++) {
+        uint32_t request = batch->points[state->point_first + k].request;
+        const struct tl_plan *plan = tl_trap_plan(set, request);
+        refusal = is_libc(tl_modules_get(batch->modules, batch->requests[request].module))
+                      ? TL_REFUSE_TRAP_LIBC
+                      : plan->refusal;
+        if (plan->rung > *rung)
+            *rung = plan->rung;
+    }
+    return refusal;
+}
+
+int tl_session_traps_explain(struct tl_batch *batch, const struct tl_plan_options *plan,
+                             size_t first, size_t count, struct tl_diag *diag)
+{
+    const struct tl_trap_options options = {.arch = plan->arch,
+                                            .rungs = method_rungs(batch->session),
+                                            .emit = plan->emit,
+                                            .faults = plan->faults,
+                                            .shadow_stack = plan->shadow_stack,
+                                            .alone = true};
+    bool asked = batch->session->options.method != TL_METHOD_AUTO;
+    struct tl_trap_set *set = NULL;
+    if (!options.rungs || !batch->request_count)
+        return 0;
+    int error =
+        tl_plan_traps(&options, batch->space, batch->requests, batch->request_count, &set, diag);
+    for (size_t i = first; !error && i < first + count; i++) {
+        struct tl_session_site *state = &batch->state[i];
+        enum tl_rung rung;
+        if (!(state->flags & TL_SESSION_PLANNED) || !state->point_count ||
+            (!asked && !site_wants(batch, i)))
+            continue;
+        enum tl_refusal refusal = site_explain(batch, set, state, &rung);
+        if (refusal || asked)
+            state->refusal = refusal;
+        state->rung = refusal ? TL_RUNG_REFUSED : rung;
+    }
+    tl_trap_set_destroy(set);
+    return error;
+}
+
 // ---- while they are in --------------------------------------------------------------------------
 
 static int closed_take(struct tl_batch *batch, struct tl_diag *diag)

@@ -11,6 +11,10 @@ bool tl_session_traps_wanted(const struct tl_session *session);
 // The signal rungs for every site that wants one. After the other rungs; the batch's points and requests are
 // made and its install is prepared, with or without jumps in it. *held stays so.
 int tl_session_traps(struct tl_batch *batch, struct tl_diag *diag);
+// What sites [first, first + count) would get, each alone, where nothing is written: their requests and plans
+// for jumps are made, and taken over.
+int tl_session_traps_explain(struct tl_batch *batch, const struct tl_plan_options *plan, size_t first,
+                             size_t count, struct tl_diag *diag);
 // Requests of our own at libc's entries that change a signal's handler or a thread's mask; beside the other
 // hooks of tl_session_hooks.
 int tl_session_traps_hooks(struct tl_batch *batch, struct tl_diag *diag);

@@ -77,6 +77,16 @@ class Traps(unittest.TestCase):
         lines = self.run_with(self.victim(), "c", "count", "--method", "simulate", "hard_push", "hard_load")
         self.assertEqual(self.methods(lines), {"hard_push": "simulate", "hard_load": "refused"})
 
+    def test_explain_says_what_a_run_does(self):
+        for words, methods in (((), ["refused", "refused"]), (("--allow-traps",), ["simulate", "slot"]),
+                               (("--method", "simulate"), ["simulate", "refused"]),
+                               (("--method", "slot"), ["slot", "slot"]), (("--method", "step"), ["step", "step"])):
+            run = subprocess.run([TRAPLESS, "explain", "--json", HARD, *words, "hard_push", "hard_load"],
+                                 capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            sites = [json.loads(line) for line in run.stdout.splitlines()]
+            said = {o["function"]: o["method"] for o in sites if o["type"] == "site"}
+            self.assertEqual([said["hard_push"], said["hard_load"]], methods, words)
+
     def test_auto_takes_them_only_where_allowed(self):
         lines = self.run_with(self.victim(), "c", "latency", "--allow-traps", "hard_push", "hard_load")
         self.assertEqual(self.methods(lines), {"hard_push": "simulate", "hard_load": "slot"})
