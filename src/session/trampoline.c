@@ -105,6 +105,8 @@ static enum tl_refusal process_refusal(struct tl_batch *batch, struct tl_trampol
     struct tl_proc_status status;
     if (batch->pid && (tl_proc_status_read(batch->pid, &status, NULL) || status.shadow_stack))
         return TL_REFUSE_TRAMPOLINE;
+    if (batch->pid && tl_proc_maps_cost(batch->pid)) // the slots are megabytes of address space
+        return TL_REFUSE_TRAMPOLINE;
     out->found = unwinders_find(batch, out);
     return out->found ? out->found : earlier_refusal(batch);
 }

@@ -1,6 +1,6 @@
 """Replaced return addresses while frames wait: probes that go, controllers that die, unwinders that come.
 
-usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC [TEST...]
+usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC PENDING_HIDDEN [TEST...]
 """
 import os
 import subprocess
@@ -10,8 +10,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
 from probed import Case, Report, returns_of, run, text_differences  # noqa: E402 (the folder beside)
 
-TRAPLESS, PENDING, STATIC = (os.path.abspath(word) for word in sys.argv[1:4])
-del sys.argv[1:4]
+TRAPLESS, PENDING, STATIC, HIDDEN = (os.path.abspath(word) for word in sys.argv[1:5])
+del sys.argv[1:5]
 Case.trapless = TRAPLESS
 WAY = ("--return", "trampoline")
 FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "forks")
@@ -192,6 +192,22 @@ class Unwinders(Case):
         victim.goes_well()
         errors = command.communicate(timeout=20)[1]
         self.assertIn("unwinder", errors + self.read(command.out))
+
+    def test_an_unwinder_without_a_name_is_not_risked(self):
+        """Linked into a stripped program: it can't be probed, so nothing is replaced."""
+        victim = Victim(self, HIDDEN, "exceptions")
+        done = run(TRAPLESS, "count", "-p", str(victim.process.pid), *WAY, *returns_of("libc.so.6", "fgets", "write"))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("unwinder", done.stderr)
+        victim.goes_well()
+
+    def test_functions_that_ask_who_called_them(self):
+        names = ("dlsym", "dlopen", "setjmp", "getcontext", "vfork", "dl_iterate_phdr")
+        done = run(TRAPLESS, "explain", *WAY, PENDING, *returns_of("libc.so.6", *names))
+        if "no module" in done.stderr:
+            victim = Victim(self, PENDING, "exceptions")
+            done = run(TRAPLESS, "explain", *WAY, "-p", str(victim.process.pid), *returns_of("libc.so.6", *names))
+        self.assertEqual(done.stdout.count("a return address may not be replaced"), len(names) + 1, done.stdout)
 
     def test_another_unwinder_ends_it(self):
         """A library that unwinds in another way comes: nothing is replaced any more, and all goes well."""
