@@ -86,6 +86,9 @@ int tl_modules_of_process(
 int tl_modules_of_file(const char *path, const struct tl_image_options *options,
                        struct tl_modules **out, struct tl_diag *diag);
 void tl_modules_destroy(struct tl_modules *modules);
+// Files that older has too, and that were not written to since, are read and analysed once for both. Before
+// anything is asked of modules. Either may be destroyed first.
+void tl_modules_share(struct tl_modules *modules, const struct tl_modules *older);
 size_t tl_modules_count(const struct tl_modules *modules);
 struct tl_module *tl_modules_get(struct tl_modules *modules, size_t index);
 const char *

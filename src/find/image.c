@@ -445,6 +445,11 @@ int tl_image_open_memory(const void *bytes, size_t size, const char *path, struc
     return error ? error : open_file(&file, path, NULL, out, diag);
 }
 
+bool tl_image_begun(const struct tl_image *image)
+{
+    return image->lazy->symbols || image->lazy->facts;
+}
+
 void tl_image_close(struct tl_image *image)
 {
     if (!image)

@@ -69,6 +69,8 @@ struct tl_image {
     size_t build_id_size; // 0: none
     struct tl_dynamic dynamic;
     struct tl_image_lazy *lazy;
+    struct tl_analysis *analysis; // of the modules that have this image; NULL: none yet (modules.c)
+    unsigned sharers;             // modules that have it besides one
 };
 
 // --- image.c ---
@@ -91,6 +93,9 @@ struct tl_view tl_image_view_at(const struct tl_image *image, tl_addr vaddr);
 // The string at off, terminated inside the view and no longer than TL_IMAGE_NAME_MAX, or NULL.
 const char *tl_view_string(struct tl_view view, uint64_t off);
 bool tl_view_read(struct tl_view view, uint64_t off, void *out, uint64_t size);
+
+// Something was asked of it already: strings that it lent may be in use.
+bool tl_image_begun(const struct tl_image *image);
 
 // --- debugfile.c ---
 

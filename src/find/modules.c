@@ -339,13 +339,22 @@ int tl_modules_of_file(const char *path, const struct tl_image_options *options,
     return 0;
 }
 
+static void image_release(struct tl_image *image)
+{
+    if (image->sharers) {
+        image->sharers--;
+        return;
+    }
+    tl_analysis_destroy(image->analysis); // borrows from the image
+    tl_image_close(image);
+}
+
 void tl_modules_destroy(struct tl_modules *modules)
 {
     if (!modules)
         return;
     for (size_t i = 0; i < modules->count; i++) {
-        tl_analysis_destroy(modules->module[i].analysis); // borrows from the image
-        tl_image_close(modules->module[i].image);
+        image_release(modules->module[i].image);
         free(modules->module[i].path);
     }
     free(modules->module);
@@ -372,8 +381,46 @@ const char *tl_modules_notes(const struct tl_modules *modules)
 int tl_module_analyse(struct tl_module *module, struct tl_diag *diag)
 {
     const struct tl_module_facts *facts;
+    struct tl_image *image = module->image;
     if (module->analysis)
         return 0;
-    int error = tl_image_facts(module->image, &facts, diag);
-    return error ? error : tl_analysis_create(facts, &module->analysis, diag);
+    int error = image->analysis ? 0 : tl_image_facts(image, &facts, diag);
+    if (!error && !image->analysis)
+        error = tl_analysis_create(facts, &image->analysis, diag);
+    if (!error)
+        module->analysis = image->analysis;
+    return error;
+}
+
+// The same file, not written to between the two times it was opened.
+static bool same_content(const struct tl_image *a, const struct tl_image *b)
+{
+    struct stat left, right;
+    return a->file->fd >= 0 && b->file->fd >= 0 && a->file->device == b->file->device &&
+           a->file->inode == b->file->inode && a->file->size == b->file->size &&
+           fstat(a->file->fd, &left) == 0 && fstat(b->file->fd, &right) == 0 &&
+           left.st_mtim.tv_sec == right.st_mtim.tv_sec &&
+           left.st_mtim.tv_nsec == right.st_mtim.tv_nsec;
+}
+
+void tl_modules_share(struct tl_modules *modules, const struct tl_modules *older)
+{
+    for (size_t i = 0; i < modules->count; i++) {
+        struct tl_module *module = &modules->module[i];
+        if (module->analysis || module->image->sharers || tl_image_begun(module->image))
+            continue;
+        for (size_t k = 0; k < older->count; k++) {
+            struct tl_image *image = older->module[k].image;
+            if (image == module->image || !same_content(image, module->image))
+                continue;
+            // Debug files that are still to be found are looked for where the living process sees them.
+            free(image->root);
+            image->root = module->image->root;
+            module->image->root = NULL;
+            image_release(module->image);
+            module->image = image;
+            image->sharers++;
+            break;
+        }
+    }
 }

@@ -36,6 +36,11 @@ static int modules_load(struct tl_batch *batch, struct tl_maps *only, struct tl_
         error = tl_modules_of_process(batch->pid, &batch->maps, &image, &batch->modules, diag);
     if (!error && batch->session->batch_count == 1)
         tl_session_note(batch->session, "%s", tl_modules_notes(batch->modules));
+    for (size_t i = 0; !error && i < batch->session->batch_count; i++) {
+        const struct tl_batch *other = batch->session->batch[i];
+        if (other != batch && other->modules)
+            tl_modules_share(batch->modules, other->modules);
+    }
     return error;
 }
 

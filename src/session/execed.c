@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define PENDING_MAX 1024u
-#define BUDGET_MS 20 // of one poll for one program: an exec and the loader's work mostly fit
+#define BUDGET_MS 10 // of one poll for one program: an exec and the loader's work mostly fit
 #define VFORK_DEPTH_MAX 4
 #define SMALL_FILE_MAX 4096u
 
@@ -166,23 +166,23 @@ static const struct tl_target *known_target(const struct tl_session *session, pi
     return NULL;
 }
 
-static bool pending_add(struct tl_follow *follow, const struct tl_exec_pending *pending)
+static bool pending_add(struct tl_follow *follow, struct tl_exec *exec)
 {
-    struct tl_exec_pending *grown =
+    struct tl_exec **grown =
         follow->pending_count == PENDING_MAX
             ? NULL
             : realloc(follow->pending, (follow->pending_count + 1) * sizeof *grown);
     if (!grown)
         return false;
     follow->pending = grown;
-    grown[follow->pending_count++] = *pending;
+    grown[follow->pending_count++] = exec;
     return true;
 }
 
-void tl_execs_begin(struct tl_session *session, struct tl_batch *batch, pid_t pid, uint32_t tid)
+void tl_execs_begin(struct tl_session *session, pid_t pid, uint32_t tid)
 {
     struct tl_follow *follow = tl_follow_state(session);
-    struct tl_exec_pending pending = {.batch = batch, .pid = pid};
+    struct tl_exec *exec = NULL;
     struct tl_diag diag = {""};
     pid_t thread = executing_thread(pid, tid);
     if (!follow || !session->options.follow)
@@ -194,21 +194,21 @@ void tl_execs_begin(struct tl_session *session, struct tl_batch *batch, pid_t pi
                        (int)pid);
         return;
     }
-    int error = tl_exec_begin(thread, known_target(session, pid), &pending.exec, &diag);
+    int error = tl_exec_begin(thread, known_target(session, pid), &exec, &diag);
     if (error) {
         if (error != TL_E_GONE)
             tl_follow_note(session, "%s\n", diag.text);
         return;
     }
-    if (!pending_add(follow, &pending))
-        tl_exec_end(pending.exec);
+    if (!pending_add(follow, exec))
+        tl_exec_end(exec);
 }
 
 void tl_execs_poll(struct tl_session *session)
 {
     struct tl_follow *follow = tl_follow_state(session);
     for (size_t i = 0; follow && i < follow->pending_count;) {
-        struct tl_exec *exec = follow->pending[i].exec;
+        struct tl_exec *exec = follow->pending[i];
         struct tl_target *target = NULL;
         struct tl_diag diag = {""};
         int news = tl_exec_poll(exec, BUDGET_MS, &target, &diag);
@@ -221,8 +221,10 @@ void tl_execs_poll(struct tl_session *session)
         if (news < 0 && news != TL_E_GONE)
             tl_follow_note(session, "%s\n", diag.text);
         tl_exec_end(exec);
-        if (news == TL_EXEC_READY)
+        if (news == TL_EXEC_READY) {
             program_probe(session, target);
+            tl_notice_poll(session); // placing takes long, and others wait a short time only
+        }
     }
 }
 
@@ -235,5 +237,5 @@ void tl_execs_end(struct tl_session *session)
 {
     struct tl_follow *follow = session->follow;
     while (follow && follow->pending_count)
-        tl_exec_end(follow->pending[--follow->pending_count].exec);
+        tl_exec_end(follow->pending[--follow->pending_count]);
 }

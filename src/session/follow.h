@@ -78,15 +78,10 @@ struct tl_brood {
     uint32_t top;           // no slot from here on was ever used
     struct tl_child child[TL_PROCESS_SLOTS_MAX];
 };
-struct tl_exec_pending {
-    struct tl_exec *exec;
-    struct tl_batch *batch;
-    pid_t pid;
-};
 struct tl_follow {
     struct tl_brood **brood;
     size_t brood_count;
-    struct tl_exec_pending *pending;
+    struct tl_exec **pending;
     size_t pending_count;
     size_t processes; // ever followed, but for the target
     double looked_ms, scanned_ms;
@@ -111,7 +106,7 @@ void tl_follow_batch_gone(struct tl_session *session, const struct tl_batch *bat
 // execed.c
 // A thread of pid (its own tid there, 0: not known) is about to execute a program. Returns when it may
 // go on.
-void tl_execs_begin(struct tl_session *session, struct tl_batch *batch, pid_t pid, uint32_t tid);
+void tl_execs_begin(struct tl_session *session, pid_t pid, uint32_t tid);
 void tl_execs_poll(struct tl_session *session);
 bool tl_execs_pending(const struct tl_session *session);
 void tl_execs_end(struct tl_session *session); // lets go of all

@@ -120,7 +120,7 @@ static void notice_act(struct tl_session *session, struct tl_batch *batch,
         tl_loader_changed(session, batch, pid);
         break;
     case TL_NOTICE_EXEC:
-        tl_execs_begin(session, batch, pid, notice->tid);
+        tl_execs_begin(session, pid, notice->tid);
         break;
     case TL_NOTICE_TRAP:
     case TL_NOTICE_MASK:
@@ -241,7 +241,7 @@ void tl_notice_poll(struct tl_session *session)
 {
     // Batches that come meanwhile are looked at in the next poll.
     size_t count = session->batch_count;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < session->batch_count; i++) {
         if (session->batch[i]->install)
             batch_listen(session, session->batch[i]);
     }
