@@ -31,6 +31,7 @@
 #define QUIET_TRIES 20            // while some thread blocks signals for a moment
 #define SETTLE_TRIES 100          // while some thread is on its way to the handler
 #define PAUSE_NS 2000000
+#define LOOK_PERIOD_NS UINT64_C(100000000)
 #define ASK_PERIOD_NS UINT64_C(1000000000)
 #define STATUS_MAX 65536u
 
@@ -49,7 +50,7 @@ struct tl_traps {
     struct tl_install *install;
     bool written, left;
     bool stepped; // some slot ends in a breakpoint
-    uint64_t caught, asked_ns;
+    uint64_t caught, looked_ns, asked_ns;
 };
 
 static uint64_t signal_bit(int sig)
@@ -673,6 +674,9 @@ int tl_traps_check(struct tl_traps *traps, bool asked, struct tl_install_result 
     if (gone)
         return gone;
     uint64_t caught = traps->caught, now = tl_now_ns();
+    if (!asked && now - traps->looked_ns < LOOK_PERIOD_NS)
+        return 0;
+    traps->looked_ns = now;
     bool lost = !shown_ours(traps, &caught) || any_blocks(tl_target_pid(target));
     if (!lost && (asked || caught != traps->caught || now - traps->asked_ns > ASK_PERIOD_NS)) {
         struct traps_job job = {.traps = traps, .diag = NULL};

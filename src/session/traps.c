@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #define TRAP_RUNGS                                                                                 \
     (TL_RUNG_BIT(TL_RUNG_SIMULATE) | TL_RUNG_BIT(TL_RUNG_SLOT) | TL_RUNG_BIT(TL_RUNG_STEP))
@@ -417,31 +418,31 @@ int tl_session_traps_verify(struct tl_batch *batch, struct tl_diag *diag)
 
 // ---- notices ------------------------------------------------------------------------------------
 
-static bool has_trap(const struct tl_batch *batch, tl_addr set_addr)
+static bool has_trap(pid_t pid, tl_addr set_addr)
 {
     uint64_t word = 0;
-    return tl_target_read(batch->target, set_addr, &word, sizeof word, NULL) == 0 &&
+    struct iovec here = {&word, sizeof word}, there = {(void *)(uintptr_t)set_addr, sizeof word};
+    return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof word &&
            word >> (SIGTRAP - 1) & 1;
 }
 
 // Whether what the thread is about to do takes SIGTRAP away from us. Arguments are words of the
 // target's: any value is read from there, or means nothing.
-static bool notice_takes(const struct tl_batch *batch, uint32_t kind, uint64_t first,
-                         uint64_t second)
+static bool notice_takes(pid_t pid, uint32_t kind, uint64_t first, uint64_t second)
 {
     if (second == 0)
         return false;
     if (kind == TL_NOTICE_TRAP)
-        return (uint32_t)first == SIGTRAP || has_trap(batch, second + MASK_WORD_OFF);
+        return (uint32_t)first == SIGTRAP || has_trap(pid, second + MASK_WORD_OFF);
     return kind == TL_NOTICE_MASK && ((uint32_t)first == BLOCK || (uint32_t)first == SETMASK) &&
-           has_trap(batch, second);
+           has_trap(pid, second);
 }
 
 void tl_session_trap_notice(struct tl_batch *batch)
 {
     struct tl_drain_memory memory = {0};
     struct tl_batch_traps *traps = batch->traps;
-    bool takes = false;
+    bool takes = false, child = false;
     if (!traps || !traps->traps)
         return;
     tl_install_memory(batch->install, &memory);
@@ -451,15 +452,22 @@ void tl_session_trap_notice(struct tl_batch *batch)
         (const struct tl_notice *)((const uint8_t *)memory.data + TL_NOTICES_OFF);
     for (size_t i = 0; i < TL_NOTICE_SLOTS && !takes; i++) {
         // Acquire, with the thread's release: the rest is there.
-        if (__atomic_load_n(&notice[i].state, __ATOMIC_ACQUIRE) != TL_NOTICE_ASKED ||
-            __atomic_load_n(&notice[i].process, __ATOMIC_RELAXED) != 0)
+        if (__atomic_load_n(&notice[i].state, __ATOMIC_ACQUIRE) != TL_NOTICE_ASKED)
             continue;
-        takes = notice_takes(batch, __atomic_load_n(&notice[i].kind, __ATOMIC_RELAXED),
-                             __atomic_load_n(&notice[i].argument[0], __ATOMIC_RELAXED),
-                             __atomic_load_n(&notice[i].argument[1], __ATOMIC_RELAXED));
+        uint32_t process = __atomic_load_n(&notice[i].process, __ATOMIC_RELAXED);
+        pid_t pid = tl_session_process_pid(batch->session, batch, process);
+        takes = pid > 0 && notice_takes(pid, __atomic_load_n(&notice[i].kind, __ATOMIC_RELAXED),
+                                        __atomic_load_n(&notice[i].argument[0], __ATOMIC_RELAXED),
+                                        __atomic_load_n(&notice[i].argument[1], __ATOMIC_RELAXED));
+        child |= takes && process != 0;
     }
-    if (takes && !tl_traps_close(traps->traps, TL_REFUSE_TRAP_HANDLED, traps->results, NULL))
+    if (!takes)
+        return;
+    // A child has the same text: what ends in one ends in all.
+    if (!tl_traps_close(traps->traps, TL_REFUSE_TRAP_HANDLED, traps->results, NULL))
         (void)closed_take(batch, NULL);
+    if (child || batch->session->options.follow)
+        (void)tl_traps_copies_close(traps->traps, NULL);
 }
 
 static int module_hooks(struct tl_batch *batch, uint32_t index, struct tl_diag *diag)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -111,6 +112,21 @@ static void trap_block(void)
         fail("sigmask");
 }
 
+// A child that takes SIGTRAP for itself, and not its parent's.
+static void child_takes(void)
+{
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        call_many();
+        handler_set(SIGTRAP, SIG_IGN, 0);
+        call_many();
+        _exit(0);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+        fail("the child failed");
+}
+
 static int command(char letter)
 {
     switch (letter) {
@@ -120,6 +136,9 @@ static int command(char letter)
     case 'h': // and not a moment later
         handler_set(SIGTRAP, SIG_IGN, 0);
         call_many();
+        break;
+    case 'k':
+        child_takes();
         break;
     case 'b':
         trap_block();

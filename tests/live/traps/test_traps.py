@@ -105,6 +105,11 @@ class Traps(unittest.TestCase):
                 # Closed before the calls that follow at once.
                 self.assertEqual(self.times(lines), {"hard_push": CALLS, "hard_load": CALLS})
 
+    def test_a_followed_child_that_takes_sigtrap_is_seen_before(self):
+        lines = self.run_with(self.victim(), "ckc", "latency", "-f", "--allow-traps", "hard_push", "hard_load")
+        self.assertEqual(self.methods(lines), {"hard_push": "simulate", "hard_load": "slot"})
+        self.assertEqual(self.times(lines), {"hard_push": 2 * CALLS, "hard_load": 2 * CALLS})
+
     def test_faults_in_slots_are_shown_at_the_instruction(self):
         lines = self.run_with(self.victim("faults"), "cfc", "latency", "--allow-traps", "hard_load")
         self.assertEqual(self.methods(lines), {"hard_load": "slot"})
