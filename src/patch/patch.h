@@ -48,6 +48,8 @@ int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag);
 // second's process by fork.
 int tl_install_hijack_join(const struct tl_install *first, struct tl_install *second,
                            struct tl_diag *diag);
+// Whether it has the memory for that.
+bool tl_install_hijacks(const struct tl_install *install);
 // Puts all replaced return addresses back. Afterwards, with no HIJACK record in the text, none is left.
 int tl_install_hijack_end(struct tl_install *install, struct tl_diag *diag);
 

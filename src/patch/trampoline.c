@@ -108,6 +108,11 @@ int tl_hijack_map(struct tl_install *install, struct tl_diag *diag)
     return error ? error : tl_install_hijack_ranges(install, diag);
 }
 
+bool tl_install_hijacks(const struct tl_install *install)
+{
+    return install->header.hijack_addr != 0;
+}
+
 int tl_install_hijack_join(const struct tl_install *first, struct tl_install *second,
                            struct tl_diag *diag)
 {

@@ -255,9 +255,11 @@ void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_opt
     bool needed = batch->session->options.mode == TL_MODE_LATENCY;
     for (size_t i = 0; i < batch->sites.count && !needed; i++)
         needed = batch->sites.site[i].kind == TL_PROBE_RETURN;
-    needed &= batch->session->options.return_way != TL_RETURN_EXIT;
-    const struct tl_trampolines *all = needed || batch->trampolines ? trampolines_of(batch) : NULL;
-    if (!all || (!(needed && all->refusal == TL_REFUSE_NONE) && !all->requested))
+    // Whether it may be is not asked before some site comes to it: that costs a look at every module.
+    const struct tl_trampolines *all = batch->trampolines;
+    needed &= batch->session->options.return_way != TL_RETURN_EXIT && !tl_proc_maps_cost(batch->pid) &&
+              (!all || all->refusal == TL_REFUSE_NONE);
+    if (!needed && !(all && all->requested))
         return;
     if (!options->probe_count) // unwinders only
         options->probe_count = 1;
@@ -269,8 +271,8 @@ void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_opt
 int tl_session_trampoline_join(struct tl_batch *batch, struct tl_diag *diag)
 {
     struct tl_batch *other;
-    for (size_t at = 0; batch->trampolines && (other = earlier_next(batch, &at));) {
-        if (other->trampolines)
+    for (size_t at = 0; (other = earlier_next(batch, &at));) {
+        if (tl_install_hijacks(other->install))
             return tl_install_hijack_join(other->install, batch->install, diag);
     }
     return 0;
