@@ -1,11 +1,12 @@
 // A thread of the target tells the controller something and waits a little for the answer: that the
-// loader brings libraries, that another program is about to be executed, that SIGTRAP is to be handled.
+// loader brings libraries, that another program is about to be executed, that SIGTRAP is to be
+// handled.
 //
 // Freestanding, no library, general registers only, no system call. Writes one notice of the shared
-// memory and two words of its header, nothing else. A signal may land anywhere, post a notice of its own,
-// and never come back.
-// Invariant: a thread waits at most TL_NOTICE_WAIT_MS, and not at all where the last notice got no answer
-// since the controller last looked, or the controller has not looked for TL_NOTICE_DEAF_MS.
+// memory and two words of its header, nothing else. A signal may land anywhere, post a notice of
+// its own, and never come back. Invariant: a thread waits at most TL_NOTICE_WAIT_MS, and not at all
+// where the last notice got no answer since the controller last looked, or the controller has not
+// looked for TL_NOTICE_DEAF_MS.
 #include "agent/agent.h"
 #include "agent/inside.h"
 #include "agent/layout.h"
@@ -38,8 +39,8 @@ static uint64_t clock_now(void)
     return __atomic_load_n(&data_header()->coarse_ns, __ATOMIC_RELAXED);
 }
 
-// Whether somebody is there to answer. Words that the controller or a stranger wrote: any value does no
-// more harm than a wait of TL_NOTICE_WAIT_MS, or none.
+// Whether somebody is there to answer. Words that the controller or a stranger wrote: any value
+// does no more harm than a wait of TL_NOTICE_WAIT_MS, or none.
 static bool listener_there(void)
 {
     const struct tl_data_header *header = data_header();
@@ -82,8 +83,8 @@ static bool notice_await(const struct tl_notice *notice)
         // Acquire, with the controller's release: what it changed before it answered is seen.
         if (__atomic_load_n(&notice->state, __ATOMIC_ACQUIRE) != TL_NOTICE_ASKED)
             return true;
-        if (timed && (int64_t)(clock_now() - start) >=
-                         (int64_t)(tl_agent_ticks_per_ms * TL_NOTICE_WAIT_MS))
+        if (timed &&
+            (int64_t)(clock_now() - start) >= (int64_t)(tl_agent_ticks_per_ms * TL_NOTICE_WAIT_MS))
             return false;
         __builtin_ia32_pause();
     }

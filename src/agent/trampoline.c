@@ -1,12 +1,15 @@
-// Replaced return addresses: what the straight path of trampoline_entry.S leaves over, and the unwinder.
+// Replaced return addresses: what the straight path of trampoline_entry.S leaves over, and the
+// unwinder.
 //
-// Freestanding, no library, general registers only, no system call. Writes the hijack memory, the word at S,
-// loss counters, and one word of libgcc's unwinding context; never searches a stack.
+// Freestanding, no library, general registers only, no system call. Writes the hijack memory, the
+// word at S, loss counters, and one word of libgcc's unwinding context; never searches a stack.
 // Invariants:
-//   1. While a return address is replaced, its slot is the first of its key, and nobody takes it but its return.
-//   2. A return address is replaced only where it is proved to be one: the controller has looked at the function's
-//      code, which pops it by nothing but a return, and it lies in text that the controller listed. Not there lie
-//      those into code that was made at run time, whose runtime may look for its own addresses on the stack.
+//   1. While a return address is replaced, its slot is the first of its key, and nobody takes it
+//      but its return.
+//   2. A return address is replaced only where it is proved to be one: the controller has looked at
+//      the function's code, which pops it by nothing but a return, and it lies in text that the
+//      controller listed. Not there lie those into code that was made at run time, whose runtime
+//      may look for its own addresses on the stack.
 //   3. An entry whose return will not be recorded is counted as lost.
 #include "agent/inside.h"
 #include "arch/x86_64/trampoline_layout.h"
@@ -53,8 +56,8 @@ static struct tl_hijack_slot *slot_step(struct tl_hijack_head *head, uint64_t ke
     return &head->slot[(home + step) % TL_HIJACK_SLOTS];
 }
 
-// Relaxed, as are all keys: a key is only compared with that of the thread's own frame, which it has
-// stored itself, or which came to it with the stack that another thread handed over.
+// Relaxed, as are all keys: a key is only compared with that of the thread's own frame, which it
+// has stored itself, or which came to it with the stack that another thread handed over.
 static uint64_t key_load(const struct tl_hijack_slot *slot)
 {
     return __atomic_load_n(&slot->key, __ATOMIC_RELAXED);
@@ -85,7 +88,7 @@ static struct tl_hijack_slot *slot_claim(struct tl_hijack_head *head, uint64_t k
     return NULL;
 }
 
-// ---- is it a return address? ----------------------------------------------------------------------
+// ---- is it a return address? --------------------------------------------------------------------
 
 // Whether addr lies in a listed range.
 static bool in_text(const struct tl_hijack_head *head, uint64_t addr)
@@ -117,7 +120,7 @@ static bool address_proved(struct tl_hijack_head *head, uint64_t addr)
     return true;
 }
 
-// ---- entry ----------------------------------------------------------------------------------------
+// ---- entry --------------------------------------------------------------------------------------
 
 static void loss_count(uint64_t block, uint64_t counter_off)
 {
@@ -130,14 +133,16 @@ static void loss_count(uint64_t block, uint64_t counter_off)
         __asm__ volatile("incq (%0)" : : "r"(addr) : "memory", "cc");
 }
 
-// Whether [sp] may be read: a stack pointer at a page's start may be a stack's very end, with nothing on it.
+// Whether [sp] may be read: a stack pointer at a page's start may be a stack's very end, with
+// nothing on it.
 static bool top_readable(uint64_t sp)
 {
     return sp % sizeof(uint64_t) == 0 && sp % TL_PAGE_SIZE != 0;
 }
 
-// Replaces the return address at sp. Returns 0, or the counter of the function that was entered before with
-// the same return address and has ended in a jump to this one: its return is to be recorded now.
+// Replaces the return address at sp. Returns 0, or the counter of the function that was entered
+// before with the same return address and has ended in a jump to this one: its return is to be
+// recorded now.
 __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack(uint64_t counter_off,
                                                                           uint64_t sp)
 {
@@ -175,10 +180,11 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack(uint64
     return 0;
 }
 
-// ---- return ---------------------------------------------------------------------------------------
+// ---- return -------------------------------------------------------------------------------------
 
-// The home slot is not it. Puts the original at sp and frees the slot. Returns the counter of what ended. 0: there
-// is nothing to record, the same return has come a second time (a function that returns twice).
+// The home slot is not it. Puts the original at sp and frees the slot. Returns the counter of what
+// ended. 0: there is nothing to record, the same return has come a second time (a function that
+// returns twice).
 __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack_return(uint64_t sp)
 {
     struct tl_hijack_head *head = hijack_head();
@@ -201,14 +207,15 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack_return
     __builtin_trap(); // there is nowhere to go
 }
 
-// ---- unwinders ------------------------------------------------------------------------------------
+// ---- unwinders ----------------------------------------------------------------------------------
 
 // libgcc's unwinder looks up each frame by
 //     _Unwind_Find_FDE(context->ra + signal_frame - 1, &context->bases)
 // and reads context->ra again afterwards. Of its context, gcc 3.0 to 14, these lie before bases:
 //     void *cfa, *ra, *lsda
-// A frame that returns to a trampoline has its return address at cfa - 8. So the true one is put into the
-// context, and looked up; the stack is left alone, and what is caught below goes on recording.
+// A frame that returns to a trampoline has its return address at cfa - 8. So the true one is put
+// into the context, and looked up; the stack is left alone, and what is caught below goes on
+// recording.
 #define CONTEXT_RA (-2)
 #define CONTEXT_CFA (-3)
 

@@ -1,9 +1,10 @@
-// The memory of replaced return addresses: made with the install, told what text there is, and emptied on
-// the way out.
+// The memory of replaced return addresses: made with the install, told what text there is, and
+// emptied on the way out.
 //
-// Does not replace a return address (the agent does) and never frees a slot: a thread may be on its way
-// through the trampoline. Invariant: what is put back is what the agent took, at a word that still holds the
-// trampoline's address, and lies in executable memory; the target's own words are believed no further.
+// Does not replace a return address (the agent does) and never frees a slot: a thread may be on its
+// way through the trampoline. Invariant: what is put back is what the agent took, at a word that
+// still holds the trampoline's address, and lies in executable memory; the target's own words are
+// believed no further.
 #include "patch/install.h"
 
 #include <fcntl.h>
@@ -19,7 +20,8 @@
 #define END_PAUSE_NS 200000
 #define SLOTS_PER_PAGE (TL_PAGE_SIZE / sizeof(struct tl_hijack_slot))
 #define SLOT_PAGES (TL_HIJACK_SLOTS / SLOTS_PER_PAGE)
-#define PAGE_THERE (UINT64_C(3) << 62) // present or swapped: Documentation/admin-guide/mm/pagemap.rst
+#define PAGE_THERE                                                                                 \
+    (UINT64_C(3) << 62) // present or swapped: Documentation/admin-guide/mm/pagemap.rst
 
 uint64_t tl_hijack_size(void)
 {
@@ -45,7 +47,8 @@ static bool map_is_text(const struct tl_map *map)
            strncmp(map->path, TL_CODE_PATH, strlen(TL_CODE_PATH)) != 0;
 }
 
-// Neighbours are joined. Returns how many; what finds no room is no text: its calls are counted as lost.
+// Neighbours are joined. Returns how many; what finds no room is no text: its calls are counted as
+// lost.
 static size_t ranges_collect(const struct tl_maps *maps, struct tl_range *range)
 {
     size_t count = 0;
@@ -74,8 +77,8 @@ int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag)
     struct tl_range *range = calloc(TL_HIJACK_RANGES_MAX, sizeof *range);
     uint64_t count = range ? ranges_collect(&maps, range) : 0;
     tl_maps_deinit(&maps);
-    // Empty in between, so that hardly any thread sees half of it; one that does finds a range of text
-    // that was there, or is there now.
+    // Empty in between, so that hardly any thread sees half of it; one that does finds a range of
+    // text that was there, or is there now.
     const tl_addr count_addr = head + offsetof(struct tl_hijack_head, range_count);
     error = words_write(install->target, count_addr, &none, sizeof none, diag);
     if (!error && count)
@@ -103,7 +106,8 @@ int tl_hijack_map(struct tl_install *install, struct tl_diag *diag)
     const uint64_t words[2] = {header->hijack_addr,
                                header->agent_addr + install->head.trampoline_off};
     _Static_assert(offsetof(struct tl_hijack_head, next) == 0 &&
-                       offsetof(struct tl_hijack_head, trampoline) == 8, "the words' places");
+                       offsetof(struct tl_hijack_head, trampoline) == 8,
+                   "the words' places");
     error = words_write(install->target, header->hijack_addr, words, sizeof words, diag);
     return error ? error : tl_install_hijack_ranges(install, diag);
 }
@@ -147,7 +151,8 @@ static bool slot_put_back(struct tl_target *target, const struct tl_maps *maps,
     const struct tl_map *map = tl_maps_at(maps, slot->original);
     return map && (map->prot & TL_PROT_EXEC) &&
            tl_target_read(target, slot->key, &word, sizeof word, NULL) == 0 && word == trampoline &&
-           tl_target_write(target, slot->key, &slot->original, sizeof slot->original, NULL, NULL) == 0;
+           tl_target_write(target, slot->key, &slot->original, sizeof slot->original, NULL, NULL) ==
+               0;
 }
 
 // Which pages of the slots are memory: the others were never used. Not known: all may be.
@@ -157,7 +162,8 @@ static void pages_find(pid_t pid, tl_addr slots, uint64_t map[SLOT_PAGES])
     (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t size = SLOT_PAGES * sizeof *map;
-    if (fd < 0 || pread(fd, map, size, (off_t)(slots / TL_PAGE_SIZE * sizeof *map)) != (ssize_t)size)
+    if (fd < 0 ||
+        pread(fd, map, size, (off_t)(slots / TL_PAGE_SIZE * sizeof *map)) != (ssize_t)size)
         memset(map, 0xff, size);
     if (fd >= 0)
         close(fd);
@@ -184,10 +190,11 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
         return 0;
     uint64_t *there = malloc(SLOT_PAGES * sizeof *there);
     const tl_addr slots = header->hijack_addr + offsetof(struct tl_hijack_head, slot);
-    bool ours = there && tl_hijack_is(&maps, header) &&
-                tl_target_read(target, header->hijack_addr + offsetof(struct tl_hijack_head, trampoline),
-                               &trampoline, sizeof trampoline, NULL) == 0 &&
-                trampoline - header->agent_addr < header->agent_size;
+    bool ours =
+        there && tl_hijack_is(&maps, header) &&
+        tl_target_read(target, header->hijack_addr + offsetof(struct tl_hijack_head, trampoline),
+                       &trampoline, sizeof trampoline, NULL) == 0 &&
+        trampoline - header->agent_addr < header->agent_size;
     if (ours) {
         const uint64_t ended = 1;
         (void)tl_target_write(target, header->hijack_addr + offsetof(struct tl_hijack_head, ended),

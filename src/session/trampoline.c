@@ -1,8 +1,9 @@
-// Which returns may be probed by replacing the return address, and what must be probed besides: unwinders.
+// Which returns may be probed by replacing the return address, and what must be probed besides:
+// unwinders.
 //
-// Judges by modules' symbols and the function's own code; the replacing is the agent's. Invariant: a return
-// address is only replaced in a process all of whose known unwinders have a probe at their look-up, and in
-// functions that do nothing else with it than return to it.
+// Judges by modules' symbols and the function's own code; the replacing is the agent's. Invariant:
+// a return address is only replaced in a process all of whose known unwinders have a probe at their
+// look-up, and in functions that do nothing else with it than return to it.
 #include "session/trampoline.h"
 
 #include <stdlib.h>
@@ -40,8 +41,7 @@ static enum tl_refusal unwinders_find(struct tl_batch *batch, struct tl_trampoli
             if (out->count == UNWINDERS_MAX || tl_module_analyse(module, NULL))
                 return TL_REFUSE_NO_UNWINDER;
             out->unwinder[out->count++] = (struct unwinder){
-                .module = (uint32_t)i,
-                .vaddr = tl_analysis_entry(module->analysis, find_fde)};
+                .module = (uint32_t)i, .vaddr = tl_analysis_entry(module->analysis, find_fde)};
             break;
         case TL_UNWINDER_OTHER:
             return TL_REFUSE_NO_UNWINDER;
@@ -61,7 +61,8 @@ static bool batch_hijacks(const struct tl_batch *batch)
     return false;
 }
 
-// The next batch from *at on that was placed earlier in the process, or came into it by fork. NULL: no more.
+// The next batch from *at on that was placed earlier in the process, or came into it by fork. NULL:
+// no more.
 static struct tl_batch *earlier_next(const struct tl_batch *batch, size_t *at)
 {
     struct tl_session *session = batch->session;
@@ -133,13 +134,18 @@ void tl_session_trampoline_destroy(struct tl_batch *batch)
 
 // Functions that keep their return address, return by it twice, or ask who called them.
 static const char *const keepers[] = {
-    "setjmp", "_setjmp", "__setjmp", "sigsetjmp", "__sigsetjmp", "_sigsetjmp", // kept in the buffer
-    "getcontext", "__getcontext", "swapcontext", "__swapcontext",              // ... in the context
-    "vfork", "__vfork", "__libc_vfork", "syscall", "clone", "__clone", "clone3", "__clone3", // twice
-    "dlopen", "__dlopen", "dlmopen", "__dlmopen", "dlsym", "__dlsym", "dlvsym", "__dlvsym", // who called?
-    "_dl_sym", "_dl_vsym", "_dl_open", "mcount", "_mcount", "__fentry__",
+    "setjmp",      "_setjmp",      "__setjmp",     "sigsetjmp",
+    "__sigsetjmp", "_sigsetjmp",                                    // kept in the buffer
+    "getcontext",  "__getcontext", "swapcontext",  "__swapcontext", // ... in the context
+    "vfork",       "__vfork",      "__libc_vfork", "syscall",
+    "clone",       "__clone",      "clone3",       "__clone3", // twice
+    "dlopen",      "__dlopen",     "dlmopen",      "__dlmopen",
+    "dlsym",       "__dlsym",      "dlvsym",       "__dlvsym", // who called?
+    "_dl_sym",     "_dl_vsym",     "_dl_open",     "mcount",
+    "_mcount",     "__fentry__",
 };
-static const char *const keeper_starts[] = {"__morestack", "_dl_runtime_", "_dl_tlsdesc_", "_Unwind_"};
+static const char *const keeper_starts[] = {"__morestack", "_dl_runtime_", "_dl_tlsdesc_",
+                                            "_Unwind_"};
 
 static bool is_keeper(const char *name)
 {
@@ -172,8 +178,8 @@ static bool keeper_named(const struct tl_module *module, tl_addr function)
     return false;
 }
 
-// How far the return address lies above the stack pointer and the frame pointer, in code that is read
-// straight on: behind a return or a jump, as deep as it has been.
+// How far the return address lies above the stack pointer and the frame pointer, in code that is
+// read straight on: behind a return or a jump, as deep as it has been.
 struct frame {
     int64_t sp, fp, deepest;
 };
@@ -222,7 +228,8 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
             arch->reads_return(&insn, frame.sp, frame.fp))
             return false;
         frame_step(arch, &frame, &insn);
-        if (frame.sp < 0 && frame.sp != TL_DEPTH_UNKNOWN) // it gives back what it never took: only a part
+        if (frame.sp < 0 &&
+            frame.sp != TL_DEPTH_UNKNOWN) // it gives back what it never took: only a part
             return false;
     }
     return true;
@@ -255,10 +262,11 @@ void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_opt
     bool needed = batch->session->options.mode == TL_MODE_LATENCY;
     for (size_t i = 0; i < batch->sites.count && !needed; i++)
         needed = batch->sites.site[i].kind == TL_PROBE_RETURN;
-    // Whether it may be is not asked before some site comes to it: that costs a look at every module.
+    // Whether it may be is not asked before some site comes to it: that costs a look at every
+    // module.
     const struct tl_trampolines *all = batch->trampolines;
-    needed &= batch->session->options.return_way != TL_RETURN_EXIT && !tl_proc_maps_cost(batch->pid) &&
-              (!all || all->refusal == TL_REFUSE_NONE);
+    needed &= batch->session->options.return_way != TL_RETURN_EXIT &&
+              !tl_proc_maps_cost(batch->pid) && (!all || all->refusal == TL_REFUSE_NONE);
     if (!needed && !(all && all->requested))
         return;
     if (!options->probe_count) // unwinders only
@@ -340,8 +348,8 @@ static bool site_replaces(const struct tl_session_site *state)
            state->rung == TL_RUNG_JUMP && state->point_count;
 }
 
-// The return addresses are put back, and no more are replaced; then the batch's sites of this kind are taken
-// away.
+// The return addresses are put back, and no more are replaced; then the batch's sites of this kind
+// are taken away.
 static int batch_retreat(struct tl_batch *batch, struct tl_diag *diag)
 {
     int error = tl_install_hijack_end(batch->install, diag);

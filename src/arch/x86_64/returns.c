@@ -1,15 +1,15 @@
 // Whether an instruction does anything with its function's return address but return to it.
 //
-// Follows nothing from instruction to instruction: the caller says how deep the stack is. Keeps: an operand
-// that may be the return address counts, whatever is done with it.
+// Follows nothing from instruction to instruction: the caller says how deep the stack is. Keeps: an
+// operand that may be the return address counts, whatever is done with it.
 #include "arch/x86_64/x86_64.h"
 
 #include "arch/x86_64/decoder.h"
 
-static bool is_return_address(const ZydisDecodedOperand *operand, int64_t sp_depth, int64_t fp_depth)
+static bool is_return_address(const ZydisDecodedOperand *operand, int64_t sp_depth,
+                              int64_t fp_depth)
 {
-    if (operand->type != ZYDIS_OPERAND_TYPE_MEMORY ||
-        operand->mem.type != ZYDIS_MEMOP_TYPE_MEM ||
+    if (operand->type != ZYDIS_OPERAND_TYPE_MEMORY || operand->mem.type != ZYDIS_MEMOP_TYPE_MEM ||
         (operand->actions & ZYDIS_OPERAND_ACTION_MASK_READ) == 0 ||
         operand->mem.index != ZYDIS_REGISTER_NONE)
         return false;

@@ -1,5 +1,5 @@
-// What trampoline_entry.S knows of agent/layout.h; src/agent/trampoline.c compares. Also read by the
-// assembler.
+// What trampoline_entry.S knows of agent/layout.h; src/agent/trampoline.c compares. Also read by
+// the assembler.
 #ifndef TL_ARCH_X86_64_TRAMPOLINE_LAYOUT_H
 #define TL_ARCH_X86_64_TRAMPOLINE_LAYOUT_H
 

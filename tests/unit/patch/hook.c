@@ -1,5 +1,5 @@
-// Hooks, in an emulator: what a notice says, how long its thread waits and when it does not, that a signal at
-// each instruction posts another.
+// Hooks, in an emulator: what a notice says, how long its thread waits and when it does not, that a
+// signal at each instruction posts another.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,7 +158,8 @@ static void all_notices_taken(void **state)
     hook(&world, TL_NOTICE_EXEC, SITE_SP, 0, NULL);
     assert_int_equal(missed(&world), 1);
     for (size_t i = 0; i < TL_NOTICE_SLOTS; i++)
-        assert_int_equal(notice_at(&world, i).state, i % 2 ? TL_NOTICE_FILLING : TL_NOTICE_ANSWERED);
+        assert_int_equal(notice_at(&world, i).state,
+                         i % 2 ? TL_NOTICE_FILLING : TL_NOTICE_ANSWERED);
     world_deinit(&world);
 }
 

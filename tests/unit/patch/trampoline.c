@@ -1,5 +1,5 @@
-// Replaced return addresses, in an emulator: every way in and out of a slot, with every register and flag
-// compared, and a signal at each instruction whose handler calls a probed function itself.
+// Replaced return addresses, in an emulator: every way in and out of a slot, with every register
+// and flag compared, and a signal at each instruction whose handler calls a probed function itself.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,8 @@ static void hijack_world(struct world *world)
     word_put(world, HIJACK_ADDR + offsetof(struct tl_hijack_head, trampoline),
              IMAGE_ADDR + world->head.trampoline_off);
     word_put(world, HIJACK_ADDR + offsetof(struct tl_hijack_head, range_count), 1);
-    uc_mem_write(world->uc, HIJACK_ADDR + offsetof(struct tl_hijack_head, range), &text, sizeof text);
+    uc_mem_write(world->uc, HIJACK_ADDR + offsetof(struct tl_hijack_head, range), &text,
+                 sizeof text);
     head_put(world, offsetof(struct tl_agent_head, hijack_addr), HIJACK_ADDR);
     head_put(world, offsetof(struct tl_agent_head, hijack_lost), 8 * LOST);
     head_put(world, offsetof(struct tl_agent_head, hijack_record),
@@ -219,8 +220,8 @@ static void what_is_no_return_address_stays(void **state)
     (void)state;
     struct world world;
     hijack_world(&world);
-    static const uint64_t words[] = {0, 1, TEXT_ADDR - 1, TEXT_ADDR + TEXT_SIZE, IMAGE_ADDR + 64,
-                                     STACK_TOP};
+    static const uint64_t words[] = {
+        0, 1, TEXT_ADDR - 1, TEXT_ADDR + TEXT_SIZE, IMAGE_ADDR + 64, STACK_TOP};
     for (uint32_t i = 0; i < TL_ARRAY_COUNT(words); i++) {
         enter(&world, 0, OTHER_SP, words[i], NULL);
         assert_true(word_at(&world, OTHER_SP) == words[i]);
