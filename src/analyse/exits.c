@@ -44,8 +44,9 @@ struct exit_walk {
     tl_addr start, entry; // of the function: with and without the landing instruction
     struct piece piece[EXIT_PIECES_MAX]; // [0]: the function itself
     size_t piece_count;
-    struct addr_list work;   // piece << 32 | node
-    struct place_state call; // at all its calls, merged
+    struct addr_list work;     // piece << 32 | node
+    struct place_state call;   // at all its calls, merged
+    bool labels, labels_known; // an address inside is taken
     bool unknown;
     int status;
     struct tl_exit *out;
@@ -322,15 +323,16 @@ static bool is_label(const struct exit_walk *walk, tl_addr addr)
     return false;
 }
 
-static bool has_labels(const struct exit_walk *walk)
+// Asked when all pieces are known.
+static bool has_labels(struct exit_walk *walk)
 {
-    for (size_t i = 0; i < walk->piece_count; i++) {
+    for (size_t i = 0; i < walk->piece_count && !walk->labels_known; i++) {
         const struct graph *graph = walk->piece[i].graph;
-        for (uint32_t k = 0; k < graph->count; k++)
-            if (is_label(walk, graph->node[k].addr))
-                return true;
+        for (uint32_t k = 0; k < graph->count && !walk->labels; k++)
+            walk->labels = is_label(walk, graph->node[k].addr);
     }
-    return false;
+    walk->labels_known = true;
+    return walk->labels;
 }
 
 static void labels_follow(struct exit_walk *walk, const struct place_state *state)

@@ -1,8 +1,9 @@
-// The face of x86-64: one const struct. Does nothing itself.
+// The face of x86-64: one const struct, and what is too small for a file of its own.
 #include "arch/x86_64/simulate.h"
 #include "arch/x86_64/x86_64.h"
 
 #include <elf.h>
+#include <string.h>
 
 #define OPCODE_NOP 0x90
 #define REX 0x40 // with B, the opcode of nop exchanges rax and r8
@@ -12,9 +13,12 @@
 // on 6.18; branch_setup_xol_ops in arch/x86/kernel/uprobes.c).
 static bool uprobe_breaks(const struct tl_insn *insn)
 {
-    return insn->size >= 2 && insn->bytes[insn->size - 1] == OPCODE_NOP &&
-           (insn->bytes[insn->size - 2] & 0xf0) == REX &&
-           (insn->bytes[insn->size - 2] & REX_B) != 0 && (insn->flags & TL_INSN_NOP) == 0;
+    static const char prefixes[] = "\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3";
+    unsigned at = 0;
+    while (at < insn->size && insn->bytes[at] != 0 && strchr(prefixes, insn->bytes[at]) != NULL)
+        at++;
+    return at + 2u == insn->size && (insn->bytes[at] & 0xf0) == REX &&
+           (insn->bytes[at] & REX_B) != 0 && insn->bytes[at + 1] == OPCODE_NOP;
 }
 
 const struct tl_arch tl_arch_x86_64 = {

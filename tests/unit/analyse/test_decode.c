@@ -282,6 +282,98 @@ static void text_is_cut_and_terminated(void **state)
     assert_string_equal(buf, "");
 }
 
+#define NONE TL_DEF_REG_NONE
+
+// What an instruction does to rsp (4) and rbp (5).
+static void steps_of_the_stack(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        struct tl_stack_step step;
+    } table[] = {
+        {"nop", {4, 5, NONE, 0, 0, 0}},
+        {"push rbx", {4, 5, NONE, -8, 0, 0}},
+        {"push word ptr [rdi]", {4, 5, NONE, -2, 0, 0}},
+        {"push 4", {4, 5, NONE, -8, 0, 0}},
+        {"pushfq", {4, 5, NONE, -8, 0, 0}},
+        {"pop rbx", {4, 5, NONE, 8, 0, 0}},
+        {"pop rbp", {4, NONE, NONE, 8, 0, 0}},
+        {"pop rsp", {NONE, 5, NONE, 0, 0, 0}},
+        {"sub rsp, 0x18", {4, 5, NONE, -0x18, 0, 0}},
+        {"add rsp, -128", {4, 5, NONE, -128, 0, 0}},
+        {"sub rsp, rax", {NONE, 5, NONE, 0, 0, 0}},
+        {"and rsp, -32", {NONE, 5, NONE, 0, 0, 0}},
+        {"lea rsp, [rbp-40]", {5, 5, NONE, -40, 0, 0}},
+        {"lea rsp, [r10-8]", {10, 5, NONE, -8, 0, 0}},
+        {"lea rsp, [rsp+rax*8]", {NONE, 5, NONE, 0, 0, 0}},
+        {"mov rsp, rbp", {5, 5, NONE, 0, 0, 0}},
+        {"mov rsp, [rdi]", {NONE, 5, NONE, 0, 0, 0}},
+        {"xchg rsp, rax", {NONE, 5, NONE, 0, 0, 0}},
+        {"leave", {5, NONE, NONE, 8, 0, 0}},
+        {"mov rbp, rsp", {4, 4, NONE, 0, 0, 0}},
+        {"lea rbp, [rsp+16]", {4, 4, NONE, 0, 16, 0}},
+        {"mov ebp, edi", {4, NONE, NONE, 0, 0, 0}},
+        {"mov rbx, rsp", {4, 5, 3, 0, 0, 0}},
+        {"lea r10, [rsp+8]", {4, 5, 10, 0, 0, 8}},
+        {"cmp rsp, [r14+16]", {4, 5, NONE, 0, 0, 0}},
+        {"test rsp, rsp", {4, 5, NONE, 0, 0, 0}},
+        {"call rax", {4, 5, NONE, 0, 0, 0}},
+    };
+    static struct snippet snippets[TL_ARRAY_COUNT(table)];
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++)
+        snippets[i].text = table[i].text;
+    assert_true(assemble(snippets, TL_ARRAY_COUNT(table)));
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        const struct tl_stack_step *want = &table[i].step;
+        struct tl_stack_step step;
+        struct tl_insn insn;
+        assert_int_equal(tl_arch_x86_64.decode(snippets[i].bytes, snippets[i].size, AT, &insn), 0);
+        tl_arch_x86_64.stack(&insn, &step);
+        if (step.sp_from != want->sp_from || step.fp_from != want->fp_from ||
+            step.copy_reg != want->copy_reg)
+            fail_msg("%s: sp from %u, fp from %u, copy in %u", table[i].text, step.sp_from,
+                     step.fp_from, step.copy_reg);
+        // A constant means nothing where the register is not known.
+        if ((step.sp_from != NONE && step.sp_plus != want->sp_plus) ||
+            (step.fp_from != NONE && step.fp_plus != want->fp_plus) ||
+            (step.copy_reg != NONE && step.copy_plus != want->copy_plus))
+            fail_msg("%s: sp %+d, fp %+d, copy %+d", table[i].text, step.sp_plus, step.fp_plus,
+                     step.copy_plus);
+    }
+}
+
+// Linux takes whatever has the opcode of nop for one.
+static void what_a_kernel_probe_breaks(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t bytes[4];
+        uint8_t size;
+        bool breaks;
+    } table[] = {
+        {{0x49, 0x90}, 2, true},              // xchg %rax, %r8
+        {{0x41, 0x90}, 2, true},              // xchg %eax, %r8d
+        {{0x66, 0x41, 0x90}, 3, true},        // xchg %ax, %r8w
+        {{0x90}, 1, false},                   // nop
+        {{0x66, 0x90}, 2, false},             // xchg %ax, %ax
+        {{0x48, 0x90}, 2, false},             // rex.W nop
+        {{0xf3, 0x90}, 2, false},             // pause
+        {{0x49, 0x91}, 2, false},             // xchg %rax, %r9
+        {{0x0c, 0x90}, 2, false},             // or $0x90, %al
+        {{0xb0, 0x90}, 2, false},             // mov $0x90, %al
+        {{0x83, 0xc1, 0x90}, 3, false},       // add $-112, %ecx
+        {{0x83, 0x41, 0x49, 0x90}, 4, false}, // addl $-112, 0x49(%rcx)
+    };
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        struct tl_insn insn;
+        assert_int_equal(tl_arch_x86_64.decode(table[i].bytes, table[i].size, AT, &insn), 0);
+        assert_int_equal(insn.size, table[i].size);
+        if (tl_arch_x86_64.uprobe_breaks(&insn) != table[i].breaks)
+            fail_msg("entry %zu", i);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +382,8 @@ int main(void)
         cmocka_unit_test(odd_bytes),
         cmocka_unit_test(displacements_before_immediates),
         cmocka_unit_test(faults_of_the_unnamed_stack),
+        cmocka_unit_test(steps_of_the_stack),
+        cmocka_unit_test(what_a_kernel_probe_breaks),
         cmocka_unit_test(text_is_cut_and_terminated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
