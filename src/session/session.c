@@ -156,17 +156,28 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
     return 0;
 }
 
+// A line is told as the newest batch that could place it has it; else as the newest has.
+static void line_take(struct tl_session *session, uint32_t batch, uint32_t site)
+{
+    const struct tl_session_site *state = &session->batch[batch]->state[site];
+    struct tl_session_line *line = &session->lines[state->line];
+    const struct tl_session_site *told = &session->batch[line->batch]->state[line->site];
+    line->hits += state->hits;
+    line->dropped += state->dropped;
+    if (state->rung != TL_RUNG_REFUSED || told->rung == TL_RUNG_REFUSED) {
+        line->batch = batch;
+        line->site = site;
+    }
+}
+
 void tl_session_lines_sum(struct tl_session *session)
 {
     for (size_t i = 0; i < session->line_count; i++)
         session->lines[i].hits = session->lines[i].dropped = 0;
     for (size_t i = 0; i < session->batch_count; i++) {
         const struct tl_batch *batch = session->batch[i];
-        for (size_t k = 0; k < batch->state_count && batch->state[k].line < session->line_count;
-             k++) {
-            session->lines[batch->state[k].line].hits += batch->state[k].hits;
-            session->lines[batch->state[k].line].dropped += batch->state[k].dropped;
-        }
+        for (size_t k = 0; k < batch->state_count && batch->state[k].line < session->line_count; k++)
+            line_take(session, (uint32_t)i, (uint32_t)k);
     }
 }
 
