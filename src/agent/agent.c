@@ -70,7 +70,8 @@ static uint32_t process_take(void)
         uint32_t nobody = 0;
         if (__atomic_load_n(&slots[i].owner, __ATOMIC_RELAXED))
             continue;
-        // Acquire: pairs with the controller's release store of 0, behind which the blocks are zero.
+        // Acquire: pairs with the controller's release store of 0, behind which the blocks are
+        // zero.
         if (__atomic_compare_exchange_n(&slots[i].owner, &nobody, owner, false, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED))
             return i;
@@ -105,8 +106,8 @@ process_claim(struct tl_control *control)
             __atomic_store_n(&control->live, TL_CONTROL_LIVE, __ATOMIC_RELEASE);
             return mine;
         }
-        // Another one was first. Or a handler of ours forked, and we are a child of the one who took
-        // `process`: so it is not given back; the controller frees it when its owner is gone.
+        // Another one was first. Or a handler of ours forked, and we are a child of the one who
+        // took `process`: so it is not given back; the controller frees it when its owner is gone.
         if (word != UNCLAIMED)
             return word;
     }
@@ -158,8 +159,8 @@ __attribute__((used)) uint64_t tl_agent_block(void)
             return 0;
         struct tl_thread_slot *slot = slot_find(shared, thread_pointer_read());
         uint64_t block = slot ? slot->block : shared | TL_BLOCK_SHARED;
-        // A handler that forked while we were here has wiped both in the child, where we then wrote the
-        // parent's block into a slot. From here on a fork wipes the slot too.
+        // A handler that forked while we were here has wiped both in the child, where we then wrote
+        // the parent's block into a slot. From here on a fork wipes the slot too.
         if (__atomic_load_n(&control_page()->shared_block, __ATOMIC_RELAXED) == shared && block)
             return block;
         if (slot)

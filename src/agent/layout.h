@@ -60,7 +60,8 @@ struct tl_control {
 
 #define TL_PROCESS_SLOTS_MAX 1024u
 // owner goes 0 -> tid of the claimer (1 if it is not known) by the child's locked compare-and-swap, and
-// back to 0 by the controller, once that process is gone and its blocks are read and zeroed.
+// back to 0 by the controller, once that process is gone and its blocks are read and zeroed. A process whose
+// first hits race (threads, signal handlers) may have taken more than one; it counts in one of them.
 struct tl_process_slot {
     uint32_t owner;
     uint32_t reserved;

@@ -1,8 +1,8 @@
 // What the target lets its records know: a clock, and where a thread keeps its id.
 //
-// Asks with a borrowed thread before the agent is written, and all threads once they are held. Writes
-// nothing but constants of the agent's head. Invariant: a thread id is taken from a place only if
-// each thread that was asked had its own there; it is better not known than wrong.
+// Asks with a borrowed thread before the agent is written, and all threads once they are held.
+// Writes nothing but constants of the agent's head. Invariant: a thread id is taken from a place
+// only if each thread that was asked had its own there; it is better not known than wrong.
 #include "patch/install.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static const uint64_t tid_off_known[] = {0x2d0, 0x30};
 
 // ---- the clock ----------------------------------------------------------------------------------
 
-// The kernel trusts the counter, or the processor says that it goes on at one rate. Other clock sources
-// of virtual machines say nothing about it.
+// The kernel trusts the counter, or the processor says that it goes on at one rate. Other clock
+// sources of virtual machines say nothing about it.
 static bool counter_is_steady(void)
 {
     char *text;
@@ -85,7 +85,8 @@ static uint32_t thread_inner_id(pid_t tid)
     return (uint32_t)(status.inner_id ? status.inner_id : tid); // a kernel without pid namespaces
 }
 
-// Asks threads from `first` on whether they have their id at off. How many said yes; -1: one said no.
+// Asks threads from `first` on whether they have their id at off. How many said yes; -1: one said
+// no.
 static int threads_agree(struct tl_target *target, uint64_t off)
 {
     size_t count = tl_target_thread_count(target);
@@ -104,7 +105,8 @@ static int threads_agree(struct tl_target *target, uint64_t off)
     return agreed;
 }
 
-// A libc that we don't know: the one place near the thread pointer that holds the id. 0: none, or two.
+// A libc that we don't know: the one place near the thread pointer that holds the id. 0: none, or
+// two.
 static uint64_t tid_off_search(struct tl_target *target)
 {
     struct tl_thread_view view;
@@ -126,7 +128,8 @@ static uint64_t tid_off_search(struct tl_target *target)
 
 static uint64_t tid_off_find(struct tl_install *install)
 {
-    // Another way to the thread pointer means that some thread may have none, and the agent would fault.
+    // Another way to the thread pointer means that some thread may have none, and the agent would
+    // fault.
     if (install->thread_pointer != TL_TP_FS_WORD)
         return 0;
     for (size_t i = 0; i < TL_ARRAY_COUNT(tid_off_known); i++) {

@@ -50,9 +50,9 @@ static void insn_add(const struct tl_spot *spot, struct tl_layout *layout)
     layout->window_size = (uint8_t)(layout->window_size + insn->size);
 }
 
-// A fault leads to a handler that may go on anywhere, having changed nothing: no register is dead on
-// that way. But a stack that overflows is made larger, and the instruction run again, or it is the
-// end; and a module's own data is there.
+// A fault leads to a handler that may go on anywhere, having changed nothing: no register is dead
+// on that way. But a stack that overflows is made larger, and the instruction run again, or it is
+// the end; and a module's own data is there.
 static tl_regset dead_before(const struct tl_site_facts *facts, unsigned index)
 {
     const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
@@ -190,8 +190,8 @@ static bool site_inside(const struct tl_planner *planner, tl_addr addr, unsigned
     return low < planner->site_count && planner->site[low] < addr + size;
 }
 
-// A site that is asked for begins in these bytes and has no place yet. What is not written for it alone
-// (islands of other sites) leaves them to it.
+// A site that is asked for begins in these bytes and has no place yet. What is not written for it
+// alone (islands of other sites) leaves them to it.
 static bool wanted_later(const struct tl_planner *planner, tl_addr addr, unsigned size)
 {
     for (tl_addr at = addr; at < addr + size; at++) {
@@ -239,8 +239,8 @@ static uint8_t layout_check(const struct tl_planner *planner, const struct tl_sp
 
 // ---- the ways ---------------------------------------------------------------------------------
 
-// An action that wants the stack as it is before the site: an agent that is called, and records that go
-// by the stack pointer.
+// An action that wants the stack as it is before the site: an agent that is called, and records
+// that go by the stack pointer.
 static bool wants_stack(const struct tl_spot *spot)
 {
     if (spot->action & TL_ACTION_GUARD)

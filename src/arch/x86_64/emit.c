@@ -3,10 +3,9 @@
 //
 // Does not choose the place, nor prove registers dead. Invariants: the count is one instruction
 // that adds to memory, so a signal may land anywhere; no system call; below the stack pointer at
-// most the red zone, three saved registers and the slow path's argument, or the record frame, are used
-// (with no_stack, nothing); vector registers
-// are not touched; every register and flag that is not proved dead has its value again before the
-// first displaced instruction.
+// most the red zone, three saved registers and the slow path's argument, or the record frame, are
+// used (with no_stack, nothing); vector registers are not touched; every register and flag that is
+// not proved dead has its value again before the first displaced instruction.
 //
 //   record frame: skip the red zone; push rax, rcx, rdx, flags; each record's call; undo
 //   skip the red zone, push            only if a register is spilled
@@ -222,8 +221,8 @@ static void thread_count(struct tl_writer *w, const struct tl_emit_in *in, const
 }
 
 // One block for all threads: the add is locked. In a forked child the block's address is not there
-// (TL_SHARED_BLOCK_MIN) until the child is followed, which the slow path may do; without a stack it is
-// passed over.
+// (TL_SHARED_BLOCK_MIN) until the child is followed, which the slow path may do; without a stack it
+// is passed over.
 static void shared_count(struct tl_writer *w, const struct tl_emit_in *in, const struct frame *f,
                          struct slow *slow, bool wide)
 {
@@ -278,8 +277,8 @@ static void slow_path(struct tl_writer *w, const struct tl_emit_in *in, const st
     branch_close(w, branch_open(w, 0xeb, wide), slow->done, wide);
 }
 
-// Writes zero where the agent's return address was: a word on a stack that points into a detour would
-// keep the detour from being taken away, and means nothing. The caller drops it.
+// Writes zero where the agent's return address was: a word on a stack that points into a detour
+// would keep the detour from being taken away, and means nothing. The caller drops it.
 static void return_forget(struct tl_writer *w)
 {
     TL_PUT(w, 0x6a, 0); // push $0

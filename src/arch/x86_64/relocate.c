@@ -33,7 +33,7 @@ struct relocator {
         uint8_t insn;
     } fix[FIXES_MAX]; // branches to copies
     uint8_t fix_count;
-    bool first; // the instruction at hand is the site's own
+    bool first;     // the instruction at hand is the site's own
     uint16_t taken; // on_taken: position of the first branch's rel32
 };
 

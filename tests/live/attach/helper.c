@@ -219,8 +219,7 @@ int hand_plan_make(struct tl_target *target, const struct tl_install *install,
             (struct tl_plan_detour){.addr = at, .detour = &out->detour[i], .site = site[i]};
     }
     out->mapping = (struct tl_range){page, page + TL_PAGE_SIZE};
-    out->input =
-        (struct tl_commit_input){.mapping = &out->mapping,
+    out->input = (struct tl_commit_input){.mapping = &out->mapping,
                                           .mapping_count = 1,
                                           .detour = out->detours,
                                           .detour_count = HAND_PLANS,
@@ -239,7 +238,8 @@ uint64_t hits_of(const struct tl_install *install, uint32_t probe)
     return sum;
 }
 
-static int plans_put(pid_t pid, const struct victim *victim, const struct tl_install_options *options,
+static int plans_put(pid_t pid, const struct victim *victim,
+                     const struct tl_install_options *options,
                      const struct tl_record record[HAND_PLANS], struct tl_target **target,
                      struct tl_install **install, struct tl_install_result results[HAND_PLANS],
                      struct tl_diag *diag)

@@ -1,6 +1,6 @@
-// Events of live programs: each thread's records bear its own id, with every libc; a target that may not
-// read the processor's counter is stamped with the coarse clock; blocks for thousands of threads and
-// children cost address space only.
+// Events of live programs: each thread's records bear its own id, with every libc; a target that
+// may not read the processor's counter is stamped with the coarse clock; blocks for thousands of
+// threads and children cost address space only.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

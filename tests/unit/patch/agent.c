@@ -1,5 +1,6 @@
-// The agent's slow path, one call at a time in an emulator: what it counts where, that it keeps every
-// register and uses little stack, and that a signal or a fork at any of its instructions does no harm.
+// The agent's slow path, one call at a time in an emulator: what it counts where, that it keeps
+// every register and uses little stack, and that a signal or a fork at any of its instructions does
+// no harm.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,8 +76,7 @@ static void a_full_table_wraps_and_then_shares(void **state)
             word_put(&world, TABLE_ADDR + i * TL_THREAD_SLOT_SIZE, 0x1000 + i);
     }
     hit(&world, pointer_with_home(home, 0));
-    assert_int_equal(
-        counter(&world, 0, (home + TL_THREAD_SLOTS - 1) % TL_THREAD_SLOTS, 0), 1);
+    assert_int_equal(counter(&world, 0, (home + TL_THREAD_SLOTS - 1) % TL_THREAD_SLOTS, 0), 1);
     hit(&world, pointer_with_home(home, 1)); // none is left
     hit(&world, pointer_with_home(home, 1));
     assert_int_equal(counter(&world, 0, TL_THREAD_SLOTS, 0), 2);
@@ -250,7 +250,8 @@ static void a_signal_at_any_instruction_counts_once(void **state)
         for (unsigned when = 0; more; when++) {
             struct moment moment = {.when = when, .signal = true};
             more = interrupted(&world, true, child, &moment);
-            int process = process_now(&world); // where the handler claims too, the first to publish wins
+            int process =
+                process_now(&world); // where the handler claims too, the first to publish wins
             assert_true(child ? process == 1 || process == 2 : process == 0);
             assert_int_equal(counter(&world, (uint32_t)process, home_of(TLS_ADDR), 0), 2 + more);
             assert_int_equal(hits_all(&world), 2 + more);
@@ -278,7 +279,8 @@ static void a_fork_at_any_instruction_leaves_nothing_of_the_parents(void **state
                 bool taken = child && process_owner(&world, 1) && process == 2;
                 assert_true(process == 1 || taken);
                 assert_int_equal(process_owner(&world, (uint32_t)process), 1);
-                assert_true(counter(&world, (uint32_t)process, home_of(TLS_ADDR), 0) >= 1u + signal);
+                assert_true(counter(&world, (uint32_t)process, home_of(TLS_ADDR), 0) >=
+                            1u + signal);
             }
             assert_true(when < 1000);
         }

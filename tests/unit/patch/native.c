@@ -1,8 +1,9 @@
-// The agent run by the processor itself, in this very process: detours as the emitter makes them, real
-// signals that hit the same probes, threads with blocks of their own. Counts and events are exact.
+// The agent run by the processor itself, in this very process: detours as the emitter makes them,
+// real signals that hit the same probes, threads with blocks of their own. Counts and events are
+// exact.
 //
-// With a number as its argument it prints what a record costs instead: nanoseconds above the bare call,
-// the clock's own reading taken off; the best of so many rounds.
+// With a number as its argument it prints what a record costs instead: nanoseconds above the bare
+// call, the clock's own reading taken off; the best of so many rounds.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,8 @@
 #define TID_OFF 0x2d0u // glibc's
 
 _Static_assert(HIST_OFF + 2 * sizeof(struct tl_hist) <= RING_OFF, "histograms");
-_Static_assert(RING_OFF + sizeof(struct tl_ring_header) + RING_SLOTS * sizeof(struct tl_ring_slot) <=
+_Static_assert(RING_OFF + sizeof(struct tl_ring_header) +
+                       RING_SLOTS * sizeof(struct tl_ring_slot) <=
                    PAIR_OFF,
                "ring");
 
@@ -77,11 +79,11 @@ static int setup(void **state)
     head.tid_off = TID_OFF;
     head.thread_pointer = TL_TP_FS_WORD;
     memcpy(code, &head, sizeof head);
-    *(struct tl_control *)(void *)control = (struct tl_control){
-        .live = TL_CONTROL_LIVE,
-        .table_addr = (uint64_t)(uintptr_t)control + TL_PAGE_SIZE,
-        .shared_block = block_of(TL_THREAD_SLOTS),
-        .thread_pointer = TL_TP_FS_WORD};
+    *(struct tl_control *)(void *)control =
+        (struct tl_control){.live = TL_CONTROL_LIVE,
+                            .table_addr = (uint64_t)(uintptr_t)control + TL_PAGE_SIZE,
+                            .shared_block = block_of(TL_THREAD_SLOTS),
+                            .thread_pointer = TL_TP_FS_WORD};
     detour_next = (tl_addr)(uintptr_t)code + DETOURS_OFF;
     return 0;
 }
@@ -105,7 +107,8 @@ static uint64_t counter(uint32_t probe)
 
 // ---- functions with probes ----------------------------------------------------------------------
 
-typedef uint64_t (*function)(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f);
+typedef uint64_t (*function)(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                             uint64_t f);
 
 static const uint8_t nop5[] = {0x0f, 0x1f, 0x44, 0x00, 0x00};
 
@@ -138,7 +141,8 @@ static void probe_put(uint8_t *at, const struct tl_record *record, tl_regset dea
     detour_next += DETOUR_ROOM;
 }
 
-// A function of two nops that returns its first argument; its probes are of the kinds `first` and `last`.
+// A function of two nops that returns its first argument; its probes are of the kinds `first` and
+// `last`.
 static function function_make(enum tl_record_kind first, enum tl_record_kind last, uint32_t probe,
                               tl_regset dead)
 {
@@ -150,7 +154,8 @@ static function function_make(enum tl_record_kind first, enum tl_record_kind las
     memcpy(at + 8, nop5, sizeof nop5);
     at[13] = 0xc3;
     if (first)
-        probe_put(at, &(struct tl_record){.kind = (uint8_t)first, .counter_off = COUNTER_OFF(probe)},
+        probe_put(at,
+                  &(struct tl_record){.kind = (uint8_t)first, .counter_off = COUNTER_OFF(probe)},
                   dead);
     if (last)
         probe_put(at + 8,
@@ -245,8 +250,7 @@ static void events_are_recorded_or_dropped(void **state)
             bool returned = TL_RING_KIND(slot[k].word) == TL_RING_RETURN;
             assert_true(slot[k].word && TL_RING_PROBE(slot[k].word) == 1 && slot[k].time);
             assert_true(TL_RING_TID(slot[k].word) == TL_RING_TID(slot[0].word));
-            assert_true(returned || slot[k].arg[0] == 7 ||
-                        slot[k].arg[0] + 5 == slot[k].arg[5]);
+            assert_true(returned || slot[k].arg[0] == 7 || slot[k].arg[0] + 5 == slot[k].arg[5]);
         }
     }
     assert_true(full >= THREADS * RING_SLOTS);
@@ -324,9 +328,9 @@ static int costs_print(unsigned rounds)
     printf("bare call %.1f ns, clock %.1f ns\n", bare, clock);
     for (size_t i = 0; i < TL_ARRAY_COUNT(cases); i++) {
         for (int dead = 0; dead < 2; dead++) {
-            double cost = call_cost(function_make(cases[i].first, cases[i].last, 0,
-                                                  dead ? TL_REGSET_FLAGS : 0),
-                                    rounds);
+            double cost = call_cost(
+                function_make(cases[i].first, cases[i].last, 0, dead ? TL_REGSET_FLAGS : 0),
+                rounds);
             printf("%-20s flags %s: %5.1f ns, above the clock %5.1f ns\n", cases[i].name,
                    dead ? "dead" : "live", cost - bare, cost - bare - cases[i].clocks * clock);
         }

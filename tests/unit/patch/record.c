@@ -1,5 +1,6 @@
-// The agent's record entries, in an emulator: what an event holds, what a full ring drops, which entry
-// a return is paired with, which bucket a time falls in; that signals at any instruction lose nothing.
+// The agent's record entries, in an emulator: what an event holds, what a full ring drops, which
+// entry a return is paired with, which bucket a time falls in; that signals at any instruction lose
+// nothing.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -271,9 +272,9 @@ static void times_fall_into_their_buckets(void **state)
     memset(expected, 0, sizeof expected);
     for (unsigned i = 0; i < 600; i++) {
         unsigned shift = i % 60;
-        uint64_t value = i < 70    ? i
-                         : i % 5   ? (UINT64_C(1) << shift) - 3 + i % 5
-                                   : (uint64_t)rand() << shift >> 20;
+        uint64_t value = i < 70  ? i
+                         : i % 5 ? (UINT64_C(1) << shift) - 3 + i % 5
+                                 : (uint64_t)rand() << shift >> 20;
         value &= INT64_MAX;
         time_set(&world, 77);
         record_do(&world, TL_RECORD_ENTER, 1, SITE_SP);
@@ -338,8 +339,8 @@ static void frame_enter(struct world *world, struct frames *stack, uint64_t base
 {
     unsigned d = stack->depth++;
     bool same = d && rand() % 8 == 0 && stack->probe[d - 1] < 2; // two probes at one place
-    stack->sp[d] = same ? stack->sp[d - 1]
-                        : (d ? stack->sp[d - 1] : base) - 8 - 8 * (uint64_t)(rand() % 6);
+    stack->sp[d] =
+        same ? stack->sp[d - 1] : (d ? stack->sp[d - 1] : base) - 8 - 8 * (uint64_t)(rand() % 6);
     stack->probe[d] = same ? stack->probe[d - 1] + 1 : (uint32_t)rand() % 3;
     stack->entered[d] = now;
     uint64_t lost = totals_read(world).lost;
@@ -407,7 +408,8 @@ static void a_pair_that_finds_no_room_is_lost_and_counted(void **state)
     world_deinit(&world);
 }
 
-// What ENTER does with taken slots: the first `count` from its home on hold `key` less 8 * step each.
+// What ENTER does with taken slots: the first `count` from its home on hold `key` less 8 * step
+// each.
 static void taken_try(int64_t first, int64_t step, unsigned count, uint64_t lost)
 {
     const uint64_t sp = 0x7ffd00000000, probe = UINT64_C(1) << 48;
@@ -416,7 +418,8 @@ static void taken_try(int64_t first, int64_t step, unsigned count, uint64_t lost
     record_world(&world, TL_TP_FS_WORD);
     for (unsigned i = 0; i < count; i++)
         word_put(&world,
-                 block_addr(0, home()) + PAIR_OFF + (slot + i) % PAIR_SLOTS * sizeof(struct tl_pair),
+                 block_addr(0, home()) + PAIR_OFF +
+                     (slot + i) % PAIR_SLOTS * sizeof(struct tl_pair),
                  (sp + (uint64_t)(8 * (first + step * (int64_t)i))) ^ probe);
     pair_do(&world, TL_RECORD_ENTER, 0, sp);
     pair_do(&world, TL_RECORD_EXIT, 0, sp);
@@ -428,11 +431,11 @@ static void taken_try(int64_t first, int64_t step, unsigned count, uint64_t lost
 static void pairs_of_dead_frames_give_way(void **state)
 {
     (void)state;
-    taken_try(-1, 0, 9, 0);   // deeper by a word: of a frame that was jumped over
-    taken_try(-8, 0, 9, 0);   // as far as one can come
-    taken_try(-9, 0, 9, 1);   // it came from elsewhere, and may live
-    taken_try(1, 1, 9, 1);    // shallower frames live
-    taken_try(1, 1, 8, 0);    // the last place is free
+    taken_try(-1, 0, 9, 0);      // deeper by a word: of a frame that was jumped over
+    taken_try(-8, 0, 9, 0);      // as far as one can come
+    taken_try(-9, 0, 9, 1);      // it came from elsewhere, and may live
+    taken_try(1, 1, 9, 1);       // shallower frames live
+    taken_try(1, 1, 8, 0);       // the last place is free
     taken_try(1 << 15, 0, 9, 1); // another stack
 }
 

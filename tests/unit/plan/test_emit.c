@@ -42,20 +42,20 @@ enum {
 
 // How the thread finds its block.
 enum way_in {
-    IN_NONE,        // an auxiliary site: no action
-    IN_FAST,        // its own block, by the word at %fs:0
-    IN_SLOW,        // its slot is empty
-    IN_TAKEN,       // its slot is another thread's
-    IN_FSBASE,      // its own block, by rdfsbase
-    IN_FSBASE_NONE, // no thread pointer
-    IN_SHARED,      // the shared block
-    IN_WIPED,       // a forked child: the agent is asked
-    IN_BARE,        // the shared block, and no stack to use
-    IN_BARE_WIPED,  // ... in a forked child: silent
-    IN_CALL,        // the agent is called, and nothing counted
-    IN_COUNT_CALL,  // counted on the fast path, then the agent is called
-    IN_RECORD,      // one record
-    IN_RECORDS,     // as many as a site can have
+    IN_NONE,         // an auxiliary site: no action
+    IN_FAST,         // its own block, by the word at %fs:0
+    IN_SLOW,         // its slot is empty
+    IN_TAKEN,        // its slot is another thread's
+    IN_FSBASE,       // its own block, by rdfsbase
+    IN_FSBASE_NONE,  // no thread pointer
+    IN_SHARED,       // the shared block
+    IN_WIPED,        // a forked child: the agent is asked
+    IN_BARE,         // the shared block, and no stack to use
+    IN_BARE_WIPED,   // ... in a forked child: silent
+    IN_CALL,         // the agent is called, and nothing counted
+    IN_COUNT_CALL,   // counted on the fast path, then the agent is called
+    IN_RECORD,       // one record
+    IN_RECORDS,      // as many as a site can have
     IN_COUNT_RECORD, // counted, recorded, then the agent is called
     // The same where the branch is taken only.
     IN_BRANCH,
