@@ -56,6 +56,36 @@ tl_site_\name:
     ret
     site_end short
 
+// What one read of the clock costs, beside `ret`: never probed.
+    .globl tl_bench_clock
+    .type tl_bench_clock, @function
+    .p2align 4
+tl_bench_clock:
+    rdtsc
+    ret
+    .size tl_bench_clock, . - tl_bench_clock
+
+// 1,000 functions, 256 bytes apart as those of real programs are: a text of many pages, and probes on
+// all of them. Functions tl_many_0 to tl_many_999.
+    .altmacro
+    .macro many number
+    .globl tl_many_\number
+    .type tl_many_\number, @function
+    .p2align 8
+tl_many_\number:
+    push %rbp
+    mov %rsp, %rbp
+    pop %rbp
+    ret
+    .size tl_many_\number, . - tl_many_\number
+    .endm
+    .set many_index, 0
+    .rept 1000
+    many %many_index
+    .set many_index, many_index + 1
+    .endr
+    .noaltmacro
+
 // uint64_t tl_bench_calls(void (*site)(void), uint64_t calls): real calls through a pointer. Returns
 // how many were made.
     .globl tl_bench_calls

@@ -3,12 +3,17 @@
 // It knows nothing of probes. Lines on stdin: "run CASE CALLS"; answers on stdout: "ns TIME", TIME
 // being that of 1,000 calls, or "no". It first prints "ready". The calls are made in parts and the
 // median part is told, so that a preemption or a slow moment of the machine is left out.
+// The cases fork and forkcall make children instead, which end at once or after one call of a
+// function.
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 uint64_t tl_bench_calls(void (*site)(void), uint64_t calls);
 void tl_site_nop(void);
@@ -18,6 +23,8 @@ void tl_site_ret(void);
 void tl_site_endbr64(void);
 void tl_site_loop(void);
 void tl_site_short(void);
+void tl_bench_clock(void);
+void tl_many_0(void);
 uint64_t tl_site_func(uint64_t x);
 uint64_t tl_site_func_helper(uint64_t x);
 
@@ -39,7 +46,7 @@ static const struct {
 } sites[] = {
     {"nop", tl_site_nop},   {"nop5", tl_site_nop5},       {"push", tl_site_push},
     {"ret", tl_site_ret},   {"endbr64", tl_site_endbr64}, {"func", (void (*)(void))tl_site_func},
-    {"loop", tl_site_loop}, {"short", tl_site_short},
+    {"loop", tl_site_loop}, {"short", tl_site_short},     {"clock", tl_bench_clock},
 };
 
 #define SITE_COUNT (sizeof sites / sizeof sites[0])
@@ -51,7 +58,9 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-#define PARTS 200 // each short beside a time slice, with the kernel's probes too
+#define PARTS_MAX 200       // each short beside a time slice, with the kernel's probes too
+#define PART_CALLS_MIN 100u // each long beside a read of the clock
+#define FORKS_MAX 1000u
 
 static int compare(const void *a, const void *b)
 {
@@ -59,24 +68,55 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static uint64_t median(uint64_t *time, size_t count)
+{
+    qsort(time, count, sizeof *time, compare);
+    return time[count / 2];
+}
+
 // Exactly `calls` calls; ns of the median part, for 1,000 calls. 0: something went wrong.
 static uint64_t run(void (*site)(void), uint64_t calls)
 {
-    uint64_t time[PARTS], made = 0, part = calls / PARTS;
-    if (!part)
+    uint64_t time[PARTS_MAX], made = 0;
+    size_t parts = calls / PART_CALLS_MIN < PARTS_MAX ? calls / PART_CALLS_MIN : PARTS_MAX;
+    if (!parts)
         return 0;
-    for (size_t i = 0; i < PARTS; i++) {
+    uint64_t part = calls / parts;
+    for (size_t i = 0; i < parts; i++) {
         uint64_t start = now_ns();
         made += tl_bench_calls(site, part);
         time[i] = (now_ns() - start) * 1000 / part;
     }
     made += tl_bench_calls(site, calls - made);
-    qsort(time, PARTS, sizeof time[0], compare);
-    return made == calls ? time[PARTS / 2] : 0;
+    return made == calls ? median(time, parts) : 0;
+}
+
+// From fork() to the child's end. 0: something went wrong.
+static uint64_t run_forks(uint64_t count, bool call)
+{
+    uint64_t time[FORKS_MAX];
+    if (!count || count > FORKS_MAX)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        int status = -1;
+        uint64_t start = now_ns();
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (call)
+                tl_many_0();
+            _exit(0);
+        }
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+            return 0;
+        time[i] = (now_ns() - start) * 1000;
+    }
+    return median(time, count);
 }
 
 static uint64_t run_named(const char *name, uint64_t calls)
 {
+    if (strcmp(name, "fork") == 0 || strcmp(name, "forkcall") == 0)
+        return run_forks(calls, strcmp(name, "forkcall") == 0);
     for (size_t i = 0; i < SITE_COUNT; i++) {
         if (strcmp(name, sites[i].name) == 0)
             return run(sites[i].site, calls);

@@ -1,244 +1,226 @@
-// trapless bench: what a hit costs, by our jump and by the kernel's uprobe, side by side in one
+// trapless bench: what a hit costs, by our jump and by the kernel's probes, side by side in one
 // run.
 //
 // A victim process calls a site some thousand times and says how long it took: bare, with a jump,
-// with the cheapest kind of kernel probe, in turn, over several rounds; medians of the differences
-// within a round are reported. Invariant: a figure is shown only if the probe counted every call of
-// its runs.
+// with the kernel's probe, in turn, over several rounds; medians of the differences within a round
+// are reported. Both sides are sessions of the library. Invariant: a figure is shown only if every
+// call of its runs was counted, every event handed over and every time taken: what was dropped is
+// no cheap hit.
+#include "cli/bench.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "attach/proc.h"
-#include "attach/uprobe.h"
 #include "cli/cli.h"
 
-#define ROUNDS 11
-#define CALLS_FAST 4000000u // a few ns each
-#define CALLS_SLOW 20000u   // half a microsecond each
-// The sites of bench/sites.S and bench/victim.c; the names are a contract.
-static const char *const cases[] = {"nop",     "nop5", "push", "ret",
-                                    "endbr64", "func", "loop", "short"};
-
+#define ROUNDS_MAX 9
+#define ROUNDS_FORK 5
 #define ATTACH_TRIES 5
-#define NAME_SIZE 32
-#define LINE_SIZE 128
+#define PROBE_SIZE 4608
+#define FORK_PROBES 1000 // functions tl_many_* of the victim
 
-struct victim {
-    pid_t pid;
-    FILE *to, *from;
-    char path[4096];
+// Calls of one run: a few ns each, half a microsecond each, or what a ring of the default size
+// holds.
+#define CALLS_FAST 4000000u
+#define CALLS_TIMED 1000000u
+#define CALLS_KERNEL 20000u
+#define CALLS_RING 4000u
+#define RING_EVENTS 4096u
+#define FORKS 200u
+// Rings are emptied between runs; the first one also touches their memory.
+#define RING_RUNS 6u
+#define RING_WAIT_MS 5000
+
+// ---- what is measured
+
+// One way to probe a case.
+struct way {
+    enum tl_record_mode mode;
+    bool entry, ret; // what is probed; a latency is one probe, of the function
+    enum tl_return_way return_way;
+    bool follow;
+    uint32_t calls, runs;
+};
+
+enum { GROUP_COUNT, GROUP_EVENT, GROUP_RETURN, GROUP_LATENCY, GROUP_FORK, GROUPS };
+static const char *const group_titles[GROUPS] = {
+    [GROUP_COUNT] = "entry count, ns added to a call (median); kernel: uprobe",
+    [GROUP_EVENT] =
+        "entry event with time, thread and 6 arguments, ns added to a call; kernel: uprobe, BPF "
+        "ring;\n4,000 calls at a time into a ring of 4,096, which is emptied between; none was "
+        "lost",
+    [GROUP_RETURN] = "return count, ns added to a call; kernel: uretprobe",
+    [GROUP_LATENCY] =
+        "entry to return latency, ns added to a call; kernel: uprobe and uretprobe that only count",
+    [GROUP_FORK] =
+        "1,000 probes placed, ns added to a fork and its child's end; kernel: 1,000 uprobes",
+};
+
+struct item {
+    const char *word;        // that the command line names
+    const char *site, *name; // the victim's case, what is shown
+    int group;
+    const char *kind, *action;
+    unsigned rounds;
+    uint32_t bare_calls;
+    struct way jump, kernel;   // calls 0: not measured
+    unsigned hits_a_call_jump; // that are counted for each call
+    unsigned hits_a_call_kernel;
+};
+
+// The sites of bench/sites.S and bench/victim.c; the names are a contract.
+#define ENTRY(site_)                                                                               \
+    {                                                                                              \
+        .word = site_, .site = site_, .name = site_, .group = GROUP_COUNT, .kind = "entry",        \
+        .action = "count", .rounds = ROUNDS_MAX, .bare_calls = CALLS_FAST,                         \
+        .jump = {.entry = true, .calls = CALLS_FAST, .runs = 1},                                   \
+        .kernel = {.entry = true, .calls = CALLS_KERNEL, .runs = 1}, .hits_a_call_jump = 1,        \
+        .hits_a_call_kernel = 1                                                                    \
+    }
+#define RING_WAY                                                                                   \
+    {                                                                                              \
+        .mode = TL_MODE_EVENTS, .entry = true, .calls = CALLS_RING, .runs = RING_RUNS              \
+    }
+#define EVENT(site_)                                                                               \
+    {                                                                                              \
+        .word = "event", .site = site_, .name = site_, .group = GROUP_EVENT, .kind = "entry",      \
+        .action = "event", .rounds = ROUNDS_MAX, .bare_calls = CALLS_RING, .jump = RING_WAY,       \
+        .kernel = RING_WAY, .hits_a_call_jump = 1, .hits_a_call_kernel = 1                         \
+    }
+#define RETURN(site_, name_, kind_, way_, kernel_)                                                 \
+    {                                                                                              \
+        .word = "return", .site = site_, .name = name_, .group = GROUP_RETURN, .kind = kind_,      \
+        .action = "return", .rounds = ROUNDS_MAX, .bare_calls = CALLS_TIMED,                       \
+        .jump = {.ret = true, .return_way = way_, .calls = CALLS_TIMED, .runs = 1},                \
+        .kernel = {.ret = true, .calls = kernel_, .runs = 1}, .hits_a_call_jump = 1,               \
+        .hits_a_call_kernel = 1                                                                    \
+    }
+#define LATENCY(site_, name_, kind_, way_, kernel_)                                                \
+    {                                                                                              \
+        .word = "latency", .site = site_, .name = name_, .group = GROUP_LATENCY, .kind = kind_,    \
+        .action = "latency", .rounds = ROUNDS_MAX, .bare_calls = CALLS_TIMED,                      \
+        .jump = {.mode = TL_MODE_LATENCY,                                                          \
+                 .entry = true,                                                                    \
+                 .return_way = way_,                                                               \
+                 .calls = CALLS_TIMED,                                                             \
+                 .runs = 1},                                                                       \
+        .kernel = {.entry = true, .ret = true, .calls = kernel_, .runs = 1},                       \
+        .hits_a_call_jump = 1, .hits_a_call_kernel = 2                                             \
+    }
+#define FORK(site_, name_, kind_, follow_, hits_, kernel_)                                                \
+    {                                                                                              \
+        .word = "fork", .site = site_, .name = name_, .group = GROUP_FORK, .kind = kind_,         \
+        .action = "fork", .rounds = ROUNDS_FORK, .bare_calls = FORKS,                              \
+        .jump = {.entry = true, .follow = follow_, .calls = FORKS, .runs = 1},                     \
+        .kernel = {.entry = true, .calls = kernel_, .runs = 1}, .hits_a_call_jump = hits_,         \
+        .hits_a_call_kernel = 0                                                                    \
+    }
+
+static const struct item items[] = {
+    ENTRY("nop"),
+    ENTRY("nop5"),
+    ENTRY("push"),
+    ENTRY("ret"),
+    ENTRY("endbr64"),
+    ENTRY("func"),
+    ENTRY("loop"),
+    ENTRY("short"),
+    EVENT("push"),
+    EVENT("func"),
+    RETURN("push", "push", "exit", TL_RETURN_EXIT, CALLS_KERNEL),
+    RETURN("func", "func", "exit", TL_RETURN_EXIT, CALLS_KERNEL),
+    RETURN("func", "func, trampoline", "trampoline", TL_RETURN_TRAMPOLINE, 0),
+    LATENCY("push", "push", "exit", TL_RETURN_EXIT, CALLS_KERNEL),
+    LATENCY("func", "func", "exit", TL_RETURN_EXIT, CALLS_KERNEL),
+    LATENCY("func", "func, trampoline", "trampoline", TL_RETURN_TRAMPOLINE, 0),
+    FORK("fork", "fork", "fork", false, 0, FORKS),
+    FORK("fork", "fork, followed", "follow", true, 0, 0),
+    FORK("forkcall", "fork, followed, hit", "follow", true, 1, 0),
+};
+#define ITEM_COUNT TL_ARRAY_COUNT(items)
+
+struct result {
+    bool jump_measured, kernel_measured;
+    double bare, jump, kernel;
 };
 
 struct bench {
     struct tl_cli *cli;
-    struct victim victim;
-    enum tl_uprobe_way kernel_way;
-    bool kernel; // kernel probes are there
-    char kernel_reason[TL_DIAG_SIZE];
-    bool failed; // something that should have been measured was not
+    struct tl_victim victim;
+    double clock_ns; // of one read; 0: not measured
+    struct result result[ITEM_COUNT];
+    bool failed; // something of ours that should have been measured was not
 };
 
-// ---- the victim
-// ------------------------------------------------------------------------------------
-
-static int victim_find(char *path, size_t size, struct tl_diag *diag)
-{
-    static const char *const places[] = {"bench/victim", "../libexec/trapless/victim"};
-    char self[2048];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length < 0)
-        return tl_diag_set(diag, TL_E_SYSTEM, "/proc/self/exe: %s", strerror(errno));
-    self[length] = 0;
-    *strrchr(self, '/') = 0;
-    for (size_t i = 0; i < TL_ARRAY_COUNT(places); i++) {
-        if (snprintf(path, size, "%s/%s", self, places[i]) < (int)size && access(path, X_OK) == 0)
-            return 0;
-    }
-    return tl_diag_set(diag, TL_E_SYSTEM, "the bench's victim program is not beside %s", self);
-}
-
-// One CPU for the victim, so that moving between CPUs is not measured.
-static void cpu_pin(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return;
-    for (size_t cpu = CPU_SETSIZE; cpu-- > 0;) {
-        if (CPU_ISSET(cpu, &set)) {
-            CPU_ZERO(&set);
-            CPU_SET(cpu, &set);
-            (void)sched_setaffinity(0, sizeof set, &set);
-            return;
-        }
-    }
-}
-
-static bool line_read(struct victim *victim, char *line)
-{
-    if (!fgets(line, LINE_SIZE, victim->from))
-        return false;
-    line[strcspn(line, "\n")] = 0;
-    return true;
-}
-
-static int victim_start(struct victim *victim, struct tl_diag *diag)
-{
-    int to[2] = {-1, -1}, from[2] = {-1, -1};
-    int error = victim_find(victim->path, sizeof victim->path, diag);
-    if (error)
-        return error;
-    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC) || (victim->pid = fork()) < 0)
-        return tl_diag_set(diag, TL_E_SYSTEM, "starting the victim: %s", strerror(errno));
-    if (!victim->pid) {
-        if (dup2(to[0], STDIN_FILENO) < 0 || dup2(from[1], STDOUT_FILENO) < 0)
-            _exit(127);
-        cpu_pin();
-        (void)execl(victim->path, victim->path, (char *)NULL);
-        _exit(127);
-    }
-    (void)close(to[0]);
-    (void)close(from[1]);
-    victim->to = fdopen(to[1], "w");
-    victim->from = fdopen(from[0], "r");
-    char line[LINE_SIZE] = "";
-    if (victim->to && victim->from)
-        (void)line_read(victim, line);
-    if (strcmp(line, "ready") != 0)
-        return tl_diag_set(diag, TL_E_SYSTEM, "%s did not start", victim->path);
-    return 0;
-}
-
-static void victim_end(struct victim *victim)
-{
-    if (victim->to)
-        (void)fclose(victim->to);
-    if (victim->from)
-        (void)fclose(victim->from);
-    if (victim->pid > 0) {
-        (void)kill(victim->pid, SIGKILL);
-        (void)waitpid(victim->pid, NULL, 0);
-    }
-}
-
-// Makes that many calls. *ns: time of one.
-static int victim_run(struct victim *victim, const char *name, uint64_t calls, double *ns,
-                      struct tl_diag *diag)
-{
-    char line[LINE_SIZE];
-    char *end;
-    fprintf(victim->to, "run %s %" PRIu64 "\n", name, calls);
-    if (fflush(victim->to) || !line_read(victim, line))
-        return tl_diag_set(diag, TL_E_GONE, "case %s: the victim has ended", name);
-    errno = 0;
-    uint64_t total = strncmp(line, "ns ", 3) == 0 ? strtoull(line + 3, &end, 10) : 0;
-    if (!total || errno || *end)
-        return tl_diag_set(diag, TL_E_SYSTEM, "case %s: the victim could not run it", name);
-    *ns = (double)total / 1e3;
-    return 0;
-}
-
 // ---- one measurement
-// -------------------------------------------------------------------------------
 
-static int hits_check(uint64_t hits, uint64_t calls, const char *name, struct tl_diag *diag)
+static int probe_add(struct tl_session *session, const char *probe, size_t wanted,
+                     struct tl_diag *diag)
 {
-    if (hits == calls)
-        return 0;
-    return tl_diag_set(diag, TL_E_FORMAT, "case %s: %" PRIu64 " calls were counted as %" PRIu64,
-                       name, calls, hits);
-}
-
-// With our jump. *addr: where the probe went, so that the kernel's can go there too.
-static int jump_try(struct bench *bench, const char *name, double *ns, tl_addr *addr,
-                    struct tl_diag *diag)
-{
-    struct tl_session *session = NULL;
-    char probe[NAME_SIZE + 16];
-    (void)snprintf(probe, sizeof probe, "tl_site_%s", name);
-    const struct tl_session_options options = {
-        .size = sizeof options, .pid = bench->victim.pid, .method = TL_METHOD_JUMP};
-    int error = tl_session_create(&options, &session, diag);
-    if (error)
-        return error;
     int matched = tl_session_add(session, probe, diag);
-    error = matched < 0 ? matched : matched == 0 ? TL_E_NOMATCH : 0;
-    if (!error && addr)
-        *addr = tl_session_site(session, 0)->addr;
-    if (!error) {
-        error = tl_session_attach(session, diag);
-        if (error == TL_E_NOMATCH)
-            (void)tl_diag_set(diag, error, "%s", tl_session_site(session, 0)->reason);
-    }
-    if (!error)
-        error = victim_run(&bench->victim, name, CALLS_FAST, ns, diag);
-    if (!error)
-        error = tl_session_detach(session, diag);
-    if (!error)
-        error = hits_check(tl_session_site(session, 0)->hits, CALLS_FAST, name, diag);
-    tl_session_destroy(session);
-    return error;
+    if (matched >= 0 && (size_t)matched != wanted)
+        return tl_cli_error(diag, TL_E_NOMATCH, "%s matched %d functions", probe, matched);
+    return matched < 0 ? matched : 0;
 }
 
-// A busy machine may not stop the victim in time; another try is no other measurement.
-static int jump_run(struct bench *bench, const char *name, double *ns, tl_addr *addr,
-                    struct tl_diag *diag)
+static int probes_add(const struct bench *bench, const struct item *item, const struct way *way,
+                      struct tl_session *session, struct tl_diag *diag)
 {
-    int error = TL_E_BUSY;
-    for (int i = 0; error == TL_E_BUSY && i < ATTACH_TRIES; i++)
-        error = jump_try(bench, name, ns, addr, diag);
+    char probe[PROBE_SIZE];
+    if (item->group == GROUP_FORK)
+        return probe_add(session, "tl_many_*", FORK_PROBES, diag);
+    int error = 0;
+    if (way->entry) {
+        (void)snprintf(probe, sizeof probe, "tl_site_%s", item->site);
+        error = probe_add(session, probe, 1, diag);
+    }
+    if (!error && way->ret) {
+        (void)snprintf(probe, sizeof probe, "uretprobe:%s:tl_site_%s", bench->victim.path,
+                       item->site);
+        error = probe_add(session, probe, 1, diag);
+    }
     return error;
 }
 
-static int kernel_site(const struct bench *bench, tl_addr addr, struct tl_uprobe_site *site,
+// All of them or none: a figure for fewer probes would be no figure.
+static int probes_place(struct tl_session *session, struct tl_diag *diag)
+{
+    int error = tl_session_attach(session, diag);
+    if (error && error != TL_E_NOMATCH)
+        return error;
+    for (size_t i = 0; i < tl_session_site_count(session); i++) {
+        const struct tl_site_report *report = tl_session_site(session, i);
+        if (report->rung == TL_RUNG_REFUSED)
+            return tl_cli_error(diag, TL_E_NOMATCH, "%s", report->reason);
+    }
+    return error;
+}
+
+static int event_count(void *opaque, const struct tl_event *event)
+{
+    (void)event;
+    ++*(uint64_t *)opaque;
+    return 0;
+}
+
+// Empties the rings: what was written is in order, and handed over, a little later.
+static int events_take(struct tl_session *session, uint64_t *taken, uint64_t wanted,
                        struct tl_diag *diag)
 {
-    struct tl_maps maps;
-    int error = tl_maps_read(bench->victim.pid, &maps, diag);
-    if (error)
-        return error;
-    const struct tl_map *map = tl_maps_at(&maps, addr);
-    if (map)
-        *site = (struct tl_uprobe_site){.path = bench->victim.path,
-                                        .file_off = addr - map->start + map->file_off};
-    else
-        error = tl_diag_set(diag, TL_E_GONE, "the victim has ended");
-    tl_maps_deinit(&maps);
-    return error;
+    double end_ms = tl_cli_now_ms() + RING_WAIT_MS;
+    for (;;) {
+        int count = tl_session_events(session, event_count, taken, diag);
+        if (count < 0)
+            return count;
+        if (*taken >= wanted || tl_cli_now_ms() > end_ms)
+            break;
+        (void)poll(NULL, 0, 1);
+    }
+    return 0;
 }
-
-static int kernel_run(struct bench *bench, enum tl_uprobe_way way, const char *name, tl_addr addr,
-                      double *ns, struct tl_diag *diag)
-{
-    struct tl_uprobe_site site = {0};
-    struct tl_uprobes *uprobes = NULL;
-    uint64_t hits = 0;
-    int refused = 0;
-    int error = kernel_site(bench, addr, &site, diag);
-    if (!error)
-        error = tl_uprobes_create_by(way, bench->victim.pid, &site, 1, 0, &refused, &uprobes, diag);
-    if (error)
-        return error;
-    if (refused)
-        error = tl_diag_set(diag, TL_E_UNSUPPORTED, "the kernel refused: %s", strerror(refused));
-    if (!error)
-        error = victim_run(&bench->victim, name, CALLS_SLOW, ns, diag);
-    if (!error)
-        error = tl_uprobes_count(uprobes, 0, &hits, diag);
-    if (!error)
-        error = hits_check(hits, CALLS_SLOW, name, diag);
-    tl_uprobes_destroy(uprobes);
-    return error;
-}
-
-// ---- rounds
-// ----------------------------------------------------------------------------------------
 
 static int double_compare(const void *a, const void *b)
 {
@@ -252,118 +234,273 @@ static double median(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+// With a ring there is a first run that does not count.
+static int runs_make(struct bench *bench, const struct item *item, const struct way *way,
+                     struct tl_session *session, double *ns, uint64_t *taken, struct tl_diag *diag)
+{
+    double run[RING_RUNS] = {0};
+    int error = 0;
+    for (uint32_t i = 0; !error && i < way->runs; i++) {
+        error = tl_victim_run(&bench->victim, item->site, way->calls, way->follow ? session : NULL,
+                              &run[i], diag);
+        if (!error && way->mode == TL_MODE_EVENTS)
+            error = events_take(session, taken, UINT64_C(1) * way->calls * (i + 1), diag);
+    }
+    if (!error)
+        *ns = way->runs > 1 ? median(run + 1, way->runs - 1) : run[0];
+    return error;
+}
+
+static int figure_check(struct tl_session *session, const struct item *item, const struct way *way,
+                        unsigned hits_a_call, uint64_t taken, struct tl_diag *diag)
+{
+    struct tl_session_totals totals;
+    uint64_t calls = UINT64_C(1) * way->calls * way->runs, hits = calls * hits_a_call;
+    tl_session_totals(session, &totals);
+    if (way->mode == TL_MODE_LATENCY) {
+        struct tl_latency latency;
+        int error = tl_session_latency(session, 0, &latency, diag);
+        if (error)
+            return error;
+        if (latency.count != calls || latency.lost)
+            return tl_cli_error(diag, TL_E_FORMAT,
+                                "case %s: of %" PRIu64 " calls %" PRIu64 " were timed", item->name,
+                                calls, latency.count);
+        return 0;
+    }
+    if (totals.hits != hits)
+        return tl_cli_error(diag, TL_E_FORMAT, "case %s: %" PRIu64 " hits were counted as %" PRIu64,
+                            item->name, hits, totals.hits);
+    if (way->mode == TL_MODE_EVENTS && (taken != hits || totals.dropped))
+        return tl_cli_error(diag, TL_E_FORMAT, "case %s: of %" PRIu64 " events %" PRIu64 " came",
+                            item->name, hits, taken);
+    return 0;
+}
+
+static int way_try(struct bench *bench, const struct item *item, enum tl_method method, double *ns,
+                   struct tl_diag *diag)
+{
+    bool jump = method == TL_METHOD_JUMP;
+    const struct way *way = jump ? &item->jump : &item->kernel;
+    struct tl_session *session = NULL;
+    const struct tl_session_options options = {.size = sizeof options,
+                                               .pid = bench->victim.pid,
+                                               .method = method,
+                                               .mode = way->mode,
+                                               .return_way = way->return_way,
+                                               .follow = way->follow,
+                                               .ring_events = RING_EVENTS};
+    uint64_t taken = 0;
+    int error = tl_session_create(&options, &session, diag);
+    if (error)
+        return error;
+    error = probes_add(bench, item, way, session, diag);
+    if (!error)
+        error = probes_place(session, diag);
+    if (!error)
+        error = runs_make(bench, item, way, session, ns, &taken, diag);
+    if (!error)
+        error = tl_session_detach(session, diag);
+    if (!error && way->mode == TL_MODE_EVENTS)
+        error = events_take(session, &taken, 0, diag);
+    if (!error)
+        error = figure_check(session, item, way,
+                             jump ? item->hits_a_call_jump : item->hits_a_call_kernel, taken, diag);
+    tl_session_destroy(session);
+    return error;
+}
+
+// A busy machine may not stop the victim in time; another try is no other measurement. *diag:
+// empty, set only if the last try failed.
+static int way_run(struct bench *bench, const struct item *item, enum tl_method method, double *ns,
+                   struct tl_diag *diag)
+{
+    struct tl_diag why = {{0}};
+    int error = TL_E_BUSY;
+    for (int i = 0; error == TL_E_BUSY && i < ATTACH_TRIES; i++)
+        error = way_try(bench, item, method, ns, &why);
+    if (error)
+        (void)tl_cli_error(diag, error, "%s", why.text[0] ? why.text : "failed");
+    return error;
+}
+
+// ---- rounds
+
 struct rounds {
-    double bare[ROUNDS], jump[ROUNDS], kernel[ROUNDS];
+    double bare[ROUNDS_MAX], jump[ROUNDS_MAX], kernel[ROUNDS_MAX];
     struct tl_diag jump_diag, kernel_diag; // not empty: not measured
 };
 
 // A method that fails once is not asked again; the other goes on.
-static int rounds_run(struct bench *bench, const char *name, struct rounds *rounds,
+static int rounds_run(struct bench *bench, const struct item *item, struct rounds *rounds,
                       struct tl_diag *diag)
 {
-    tl_addr addr = 0;
-    for (size_t i = 0; i < ROUNDS; i++) {
-        double bare = 0, with = 0;
-        int error = victim_run(&bench->victim, name, CALLS_FAST, &bare, diag);
+    for (unsigned i = 0; i < item->rounds; i++) {
+        double with = 0;
+        int error = tl_victim_run(&bench->victim, item->site, item->bare_calls, NULL,
+                                  &rounds->bare[i], diag);
         if (error)
             return error;
-        rounds->bare[i] = bare;
-        if (!rounds->jump_diag.text[0]) {
-            struct tl_diag why = {{0}};
-            if (jump_run(bench, name, &with, &addr, &why))
-                (void)tl_diag_set(&rounds->jump_diag, 0, "%s", why.text[0] ? why.text : "failed");
-            else
-                rounds->jump[i] = with - bare;
-        }
-        if (bench->kernel && addr && !rounds->kernel_diag.text[0]) {
-            if (kernel_run(bench, bench->kernel_way, name, addr, &with, &rounds->kernel_diag) == 0)
-                rounds->kernel[i] = with - bare;
-        } else if (!rounds->kernel_diag.text[0]) {
-            (void)tl_diag_set(&rounds->kernel_diag, 0, "%s",
-                              bench->kernel ? "the site was not found" : bench->kernel_reason);
-        }
-        tl_cli_progress(bench->cli, name, i + 1, ROUNDS);
+        if (!rounds->jump_diag.text[0] &&
+            way_run(bench, item, TL_METHOD_JUMP, &with, &rounds->jump_diag) == 0)
+            rounds->jump[i] = with - rounds->bare[i];
+        if (!rounds->kernel_diag.text[0] &&
+            way_run(bench, item, TL_METHOD_KERNEL, &with, &rounds->kernel_diag) == 0)
+            rounds->kernel[i] = with - rounds->bare[i];
+        tl_cli_progress(bench->cli, item->name, i + 1, item->rounds);
     }
     return 0;
 }
 
-static int case_run(struct bench *bench, const char *name, struct tl_diag *diag)
+static int item_run(struct bench *bench, size_t index, struct tl_diag *diag)
 {
+    const struct item *item = &items[index];
+    struct result *result = &bench->result[index];
     struct rounds rounds = {.bare = {0}};
-    int error = rounds_run(bench, name, &rounds, diag);
+    if (!item->kernel.calls)
+        (void)tl_cli_error(&rounds.kernel_diag, 0, "the kernel has nothing like it");
+    int error = rounds_run(bench, item, &rounds, diag);
     if (error)
         return error;
-    struct tl_show_bench jump = {.name = name,
-                                 .kind = "entry",
-                                 .action = "count",
+    *result = (struct result){.jump_measured = !rounds.jump_diag.text[0],
+                              .kernel_measured = !rounds.kernel_diag.text[0],
+                              .bare = median(rounds.bare, item->rounds),
+                              .jump = median(rounds.jump, item->rounds),
+                              .kernel = median(rounds.kernel, item->rounds)};
+    struct tl_show_bench jump = {.name = bench->cli->show.json ? item->site : item->name,
+                                 .kind = item->kind,
+                                 .action = item->action,
                                  .method = tl_rung_text(TL_RUNG_JUMP),
                                  .reason = rounds.jump_diag.text,
-                                 .baseline_ns = median(rounds.bare, ROUNDS)};
+                                 .baseline_ns = result->bare,
+                                 .ns = result->jump_measured ? result->jump : -1};
     struct tl_show_bench kernel = jump;
     kernel.method = tl_rung_text(TL_RUNG_KERNEL);
     kernel.reason = rounds.kernel_diag.text;
-    jump.ns = *jump.reason ? -1 : median(rounds.jump, ROUNDS);
-    kernel.ns = *kernel.reason ? -1 : median(rounds.kernel, ROUNDS);
-    bench->failed |= *jump.reason != 0;
+    kernel.ns = result->kernel_measured ? result->kernel : -1;
+    bench->failed |= !result->jump_measured;
     tl_cli_progress_end(bench->cli);
     tl_show_bench(&bench->cli->show, &jump);
     tl_show_bench(&bench->cli->show, &kernel);
     tl_show_bench_row(&bench->cli->show, &jump, &kernel);
+    if (item->kernel.calls && !result->kernel_measured)
+        tl_cli_note(bench->cli, "%s, kernel: %s", item->name, rounds.kernel_diag.text);
     (void)fflush(bench->cli->out);
     return 0;
 }
 
-// The opponent is the kernel's cheapest way on this machine, not the one that suits us.
-static void kernel_choose(struct bench *bench)
+// One read of the clock, as a hit that keeps a time has to make: a function that reads it beside
+// one that returns at once.
+static int clock_run(struct bench *bench, struct tl_diag *diag)
 {
-    static const enum tl_uprobe_way ways[] = {TL_UPROBE_MULTI, TL_UPROBE_PERF, TL_UPROBE_THREAD};
-    struct tl_diag diag = {{0}};
-    double best = 0;
-    tl_addr addr = 0;
-    if (tl_uprobes_available(&diag) == 0) {
-        double ignored;
-        (void)jump_run(bench, "push", &ignored, &addr, &diag);
+    double ns[ROUNDS_MAX] = {0};
+    for (unsigned i = 0; i < ROUNDS_MAX; i++) {
+        double with = 0, without = 0;
+        int error = tl_victim_run(&bench->victim, "ret", CALLS_TIMED, NULL, &without, diag);
+        if (!error)
+            error = tl_victim_run(&bench->victim, "clock", CALLS_TIMED, NULL, &with, diag);
+        if (error)
+            return error;
+        ns[i] = with - without;
     }
-    for (size_t i = 0; addr && i < TL_ARRAY_COUNT(ways); i++) {
-        double ns[ROUNDS];
-        size_t got = 0;
-        while (got < ROUNDS && kernel_run(bench, ways[i], "push", addr, &ns[got], &diag) == 0)
-            got++;
-        if (got < ROUNDS)
-            continue;
-        double middle = median(ns, got);
-        tl_cli_note(bench->cli, "kernel uprobe on push, %s way: %.0f ns a call",
-                    tl_uprobe_way_text(ways[i]), middle);
-        if (!bench->kernel || middle < best) {
-            best = middle;
-            bench->kernel_way = ways[i];
-        }
-        bench->kernel = true;
+    bench->clock_ns = median(ns, ROUNDS_MAX);
+    return 0;
+}
+
+// ---- figures
+
+static void figure_show(const struct bench *bench, const char *what, const struct item *item,
+                        double value, const char *unit)
+{
+    char name[128];
+    (void)snprintf(name, sizeof name, "%s: %s", what, item->name);
+    tl_show_figure(&bench->cli->show, name, value, unit);
+}
+
+// The kernel's uretprobe on the same site, as it only counts. NULL: not measured.
+static const struct result *uretprobe_find(const struct bench *bench, const struct item *item)
+{
+    for (size_t i = 0; i < ITEM_COUNT; i++) {
+        if (items[i].group == GROUP_RETURN && bench->result[i].kernel_measured &&
+            strcmp(items[i].site, item->site) == 0)
+            return &bench->result[i];
     }
-    if (!bench->kernel)
-        (void)snprintf(bench->kernel_reason, sizeof bench->kernel_reason, "%s",
-                       diag.text[0] ? diag.text : "kernel probes are not there");
+    return NULL;
+}
+
+static void item_figures_show(const struct bench *bench, size_t index)
+{
+    const struct item *item = &items[index];
+    const struct result *result = &bench->result[index], *uretprobe = uretprobe_find(bench, item);
+    if (!result->jump_measured)
+        return;
+    switch (item->group) {
+    case GROUP_EVENT:
+        figure_show(bench, "event with 6 arguments, above one clock read", item,
+                    result->jump - bench->clock_ns, "ns");
+        break;
+    case GROUP_LATENCY:
+        figure_show(bench, "entry to return latency, above two clock reads", item,
+                    result->jump - 2 * bench->clock_ns, "ns");
+        if (uretprobe && result->jump > 0)
+            figure_show(bench, "entry to return latency, against the kernel's uretprobe", item,
+                        uretprobe->kernel / result->jump, "times cheaper");
+        break;
+    case GROUP_FORK:
+        figure_show(bench, "cost with 1,000 probes, above the bare", item,
+                    100 * result->jump / result->bare, "%");
+        break;
+    default:
+        break;
+    }
+}
+
+static void figures_show(const struct bench *bench)
+{
+    if (bench->clock_ns > 0) {
+        tl_show_figure_head(&bench->cli->show);
+        tl_show_figure(&bench->cli->show, "one clock read", bench->clock_ns, "ns");
+    }
+    for (size_t i = 0; i < ITEM_COUNT; i++)
+        item_figures_show(bench, i);
+}
+
+// ---- the command
+
+static bool word_names(const char *word, const struct item *item)
+{
+    return strcmp(word, item->word) == 0;
+}
+
+static bool item_wanted(const struct tl_cli_options *options, const struct item *item)
+{
+    bool wanted = options->word_count == 0;
+    for (size_t i = 0; i < options->word_count; i++)
+        wanted |= word_names(options->words[i], item);
+    return wanted;
 }
 
 static int bench_run(struct tl_cli *cli)
 {
-    const struct tl_cli_options *options = &cli->options;
     struct bench bench = {.cli = cli};
     struct tl_diag diag = {{0}};
-    int error = victim_start(&bench.victim, &diag);
-    if (!error) {
-        kernel_choose(&bench);
-        if (!bench.kernel)
-            tl_cli_note(cli, "%s", bench.kernel_reason);
-        tl_show_bench_head(&cli->show, bench.kernel ? tl_uprobe_way_text(bench.kernel_way) : "no");
+    int group = -1;
+    int error = tl_victim_start(&bench.victim, &diag);
+    for (size_t i = 0; !error && i < ITEM_COUNT; i++) {
+        if (!item_wanted(&cli->options, &items[i]))
+            continue;
+        if (items[i].group != group)
+            tl_show_bench_head(&cli->show, group_titles[items[i].group], group < 0);
+        group = items[i].group;
+        if (group != GROUP_COUNT && bench.clock_ns <= 0)
+            error = clock_run(&bench, &diag);
+        if (!error)
+            error = item_run(&bench, i, &diag);
     }
-    const char *const *names = options->word_count ? options->words : cases;
-    size_t count = options->word_count ? options->word_count : TL_ARRAY_COUNT(cases);
-    for (size_t i = 0; !error && i < count; i++)
-        error = case_run(&bench, names[i], &diag);
-    victim_end(&bench.victim);
+    tl_victim_end(&bench.victim);
     if (error)
         return tl_cli_fail(cli, error, &diag);
+    figures_show(&bench);
     return bench.failed ? TL_EXIT_FAILED : TL_EXIT_DONE;
 }
 
@@ -371,10 +508,10 @@ static int bench_check(const struct tl_cli_options *options, struct tl_diag *dia
 {
     for (size_t i = 0; i < options->word_count; i++) {
         bool known = false;
-        for (size_t k = 0; k < TL_ARRAY_COUNT(cases); k++)
-            known |= strcmp(options->words[i], cases[k]) == 0;
+        for (size_t k = 0; k < ITEM_COUNT; k++)
+            known |= word_names(options->words[i], &items[k]);
         if (!known)
-            return tl_diag_set(diag, TL_E_USAGE, "there is no case '%s'", options->words[i]);
+            return tl_cli_error(diag, TL_E_USAGE, "there is no case '%s'", options->words[i]);
     }
     return 0;
 }
@@ -383,14 +520,19 @@ const struct tl_cli_command tl_cli_bench_command = {
     .name = "bench",
     .allowed = "joqv",
     .usage = "bench [--json] [CASE...]",
-    .help =
-        "Measures what a counted function entry costs, in ns added to a call, by trapless's jump\n"
-        "and by the kernel's cheapest uprobe. Cases: nop, nop5, push, ret, endbr64, func, loop,\n"
-        "short; all if none is named.\n"
-        "\n"
-        "      --json            JSON lines\n"
-        "  -o, --output FILE     write to FILE\n"
-        "  -q, -v                quiet, verbose\n",
+    .help = "Measures what a probe costs, in ns added to a call, by trapless's jump and by the "
+            "kernel's\n"
+            "uprobes. Cases, all if none is named:\n"
+            "\n"
+            "  nop nop5 push ret endbr64 func loop short   the count of a function's entry\n"
+            "  event     an entry event with its time, thread and 6 arguments\n"
+            "  return    the count of a return, by exit sites and by the trampoline\n"
+            "  latency   the time from entry to return\n"
+            "  fork      what a fork costs more in a program with 1,000 probes\n"
+            "\n"
+            "      --json            JSON lines\n"
+            "  -o, --output FILE     write to FILE\n"
+            "  -q, -v                quiet, verbose\n",
     .check = bench_check,
     .run = bench_run,
 };

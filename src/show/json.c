@@ -206,6 +206,16 @@ bool tl_json_bench(FILE *file, const struct tl_show_bench *bench)
     return line_write(file, object, whole);
 }
 
+bool tl_json_figure(FILE *file, const char *name, double value, const char *unit)
+{
+    json_t *object = json_object();
+    bool whole = set(object, "type", text("figure"));
+    whole &= set(object, "name", text(name));
+    whole &= set(object, "value", json_real(value));
+    whole &= set(object, "unit", text(unit));
+    return line_write(file, object, whole);
+}
+
 bool tl_json_summary(FILE *file, const struct tl_session_totals *totals, const size_t *reasons)
 {
     json_t *object = json_object(), *by_method = json_object(), *by_reason = json_object();

@@ -14,7 +14,8 @@
 
 #define WIDTH_MIN 40
 #define BENCH_NS_MIN 0.1
-#define ZEROS_SHOWN_MAX 50 // with more probes than this, those without a hit share one line
+#define BENCH_NS_NOISE -1.0 // below, it is no cost that is too small to see
+#define ZEROS_SHOWN_MAX 50  // with more probes than this, those without a hit share one line
 
 void tl_show_init(struct tl_show *show, FILE *file, bool json, bool verbose)
 {
@@ -196,14 +197,14 @@ void tl_show_bench(struct tl_show *show, const struct tl_show_bench *bench)
         json_done(show, tl_json_bench(show->file, bench));
 }
 
-void tl_show_bench_head(struct tl_show *show, const char *kernel_way)
+void tl_show_bench_head(struct tl_show *show, const char *title, bool first)
 {
     if (show->json)
         return;
     fprintf(show->file,
-            "entry count, ns added to a call (median); kernel: uprobe, %s way\n"
-            "%-9s %14s %11s %13s %10s\n",
-            kernel_way, "case", "bare call ns", "jump ns", "kernel ns", "ratio");
+            "%s%s\n"
+            "%-20s %14s %11s %13s %10s\n",
+            first ? "" : "\n", title, "case", "bare call ns", "jump ns", "kernel ns", "ratio");
 }
 
 static void cell(char *buf, size_t size, const struct tl_show_bench *bench)
@@ -224,12 +225,27 @@ void tl_show_bench_row(struct tl_show *show, const struct tl_show_bench *jump,
     cell(theirs, sizeof theirs, kernel);
     // Below what a loop can tell, a ratio would be noise: it is at least this.
     bool small = jump->ns < BENCH_NS_MIN;
-    if (strcmp(ours, "-") != 0 && strcmp(theirs, "-") != 0)
+    if (strcmp(ours, "-") != 0 && strcmp(theirs, "-") != 0 && kernel->ns > 0 &&
+        jump->ns > BENCH_NS_NOISE)
         (void)snprintf(ratio, sizeof ratio, "%s%.0f x", small ? "> " : "",
                        kernel->ns / (small ? BENCH_NS_MIN : jump->ns));
-    fprintf(show->file, "%-9s %14.2f %11s %13s %10s%s%s\n", jump->name, jump->baseline_ns, ours,
+    fprintf(show->file, "%-20s %14.2f %11s %13s %10s%s%s\n", jump->name, jump->baseline_ns, ours,
             theirs, ratio, jump->reason && *jump->reason ? "  " : "",
             jump->reason ? jump->reason : "");
+}
+
+void tl_show_figure_head(struct tl_show *show)
+{
+    if (!show->json)
+        fprintf(show->file, "\nfigures\n");
+}
+
+void tl_show_figure(struct tl_show *show, const char *name, double value, const char *unit)
+{
+    if (show->json)
+        json_done(show, tl_json_figure(show->file, name, value, unit));
+    else
+        fprintf(show->file, "%-76s %9.2f %s\n", name, value, unit);
 }
 
 // ---- summary

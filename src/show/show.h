@@ -78,10 +78,13 @@ struct tl_show_bench {
     double baseline_ns, ns;
 };
 void tl_show_bench(struct tl_show *show, const struct tl_show_bench *bench);
-// The people's table of the same: one line a case, jump beside kernel.
-void tl_show_bench_head(struct tl_show *show, const char *kernel_way);
+// The people's table of the same: one line a case, jump beside kernel. title: what is measured.
+void tl_show_bench_head(struct tl_show *show, const char *title, bool first);
 void tl_show_bench_row(struct tl_show *show, const struct tl_show_bench *jump,
                        const struct tl_show_bench *kernel);
+// What follows from several cases: one value and its unit.
+void tl_show_figure_head(struct tl_show *show);
+void tl_show_figure(struct tl_show *show, const char *name, double value, const char *unit);
 
 // The last line. reasons[r]: how many sites were refused for r (TL_REFUSAL_COUNT long, may be
 // NULL).

@@ -160,6 +160,10 @@ static void test_json_lines_hold_the_contract(void **state)
                                         .baseline_ns = 1.5,
                                         .ns = 2.25};
     tl_show_bench(&capture.show, &bench);
+    tl_show_bench_head(&capture.show, "title", true);
+    tl_show_bench_row(&capture.show, &bench, &bench);
+    tl_show_figure_head(&capture.show);
+    tl_show_figure(&capture.show, "a \"ratio\"", 15.5, "times cheaper");
     const struct tl_session_totals totals = {.sites = 3,
                                              .refused = 1,
                                              .by_rung = {1, 2},
@@ -183,6 +187,7 @@ static void test_json_lines_hold_the_contract(void **state)
         "\"names\":[\"_Z1fv\",\"f\xef\xbf\xbd\"],\"demangled\":[\"f()\"]}\n"
         "{\"type\":\"bench\",\"case\":\"nop\",\"kind\":\"entry\",\"action\":\"count\","
         "\"method\":\"jump\",\"baseline_ns\":1.5,\"ns\":2.25,\"reason\":\"\"}\n"
+        "{\"type\":\"figure\",\"name\":\"a \\\"ratio\\\"\",\"value\":15.5,\"unit\":\"times cheaper\"}\n"
         "{\"type\":\"summary\",\"sites\":3,\"by_method\":{\"jump\":2},\"refused\":1,"
         "\"attach_ms\":1.5,\"stopped_ms\":0.25,\"detach_ms\":2.0,\"hits\":12,\"dropped\":0,"
         "\"refused_reasons\":{\"a system call instruction is never displaced\":1}}\n");
@@ -204,6 +209,34 @@ static void test_a_measurement_that_failed_is_null(void **state)
     capture_end(&capture, "{\"type\":\"bench\",\"case\":\"nop\",\"kind\":\"entry\","
                           "\"action\":\"count\",\"method\":\"kernel\",\"baseline_ns\":1.5,"
                           "\"ns\":null,\"reason\":\"not there\"}\n");
+}
+
+static void test_a_ratio_is_shown_only_of_two_costs(void **state)
+{
+    (void)state;
+    static const struct {
+        double jump, kernel;
+        const char *reason; // the jump's
+        const char *line;
+    } rows[] = {
+        {2, 500, "", "case                           1.50        2.00        500.00      250 x\n"},
+        {0.01, 500, "", "case                           1.50        0.01        500.00   > 5000 x\n"},
+        {-0.5, 500, "", "case                           1.50       -0.50        500.00   > 5000 x\n"},
+        {-30, 500, "", "case                           1.50      -30.00        500.00          -\n"},
+        {2, -3, "", "case                           1.50        2.00         -3.00          -\n"},
+        {-1, 500, "no", "case                           1.50           -        500.00          -  no\n"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct capture capture;
+        struct tl_show_bench jump = {
+            .name = "case", .reason = rows[i].reason, .baseline_ns = 1.5, .ns = rows[i].jump};
+        struct tl_show_bench kernel = jump;
+        kernel.reason = "";
+        kernel.ns = rows[i].kernel;
+        capture_start(&capture, false, false);
+        tl_show_bench_row(&capture.show, &jump, &kernel);
+        capture_end(&capture, rows[i].line);
+    }
 }
 
 static void test_text_lines(void **state)
@@ -459,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_random_bytes_become_valid),
         cmocka_unit_test(test_json_lines_hold_the_contract),
         cmocka_unit_test(test_a_measurement_that_failed_is_null),
+        cmocka_unit_test(test_a_ratio_is_shown_only_of_two_costs),
         cmocka_unit_test(test_text_lines),
         cmocka_unit_test(test_counts_are_sorted_by_hits),
         cmocka_unit_test(test_many_zeros_share_a_line),
