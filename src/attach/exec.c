@@ -29,7 +29,7 @@
 #define EVENT_SHIFT 16 // PTRACE_EVENT_* in a wait status (ptrace(2))
 #define CALL_STOP (SIGTRAP | 0x80) // with PTRACE_O_TRACESYSGOOD
 #define EXEC_OPTIONS (PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD)
-#define SEIZE_TIMEOUT_MS 20  // a thread that spins in the agent stops at once
+#define SEIZE_TIMEOUT_MS 80  // a thread that spins in the agent stops when it gets a processor
 #define CALL_TIMEOUT_MS 2000 // until the call has begun and ended
 #define OTHER_CALLS_MAX 64   // of signal handlers that come first
 #define STACK_WORDS_MAX (1u << 20) // arguments and environment: 6 MiB at most (execve(2))
@@ -354,8 +354,11 @@ static int begin_run(void *opaque)
                            (int)target->pid, (int)exec->tid, strerror(error));
     }
     tl_trace(target, PTRACE_INTERRUPT, exec->tid, 0, 0);
-    exec->early = exec_step(exec, deadline_in(SEIZE_TIMEOUT_MS), &waited);
-    if (waited) {
+    // It stops before its next instruction, or, where it is in the call already, at the call's event. Only
+    // who must be able to let it go before the call has to see it stop.
+    bool privileged = tl_check_may_all();
+    exec->early = exec_step(exec, deadline_in(privileged ? 0 : SEIZE_TIMEOUT_MS), &waited);
+    if (waited && !privileged) {
         exec_let_go(exec);
         return tl_diag_set(exec->diag, TL_E_BUSY, "pid %d: thread %d did not stop in %d ms",
                            (int)target->pid, (int)exec->tid, SEIZE_TIMEOUT_MS);

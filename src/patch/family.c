@@ -61,24 +61,61 @@ static bool data_is_ours(const struct tl_install *install, pid_t pid)
     return ours;
 }
 
+int tl_processes_list(pid_t **out, size_t *count, struct tl_diag *diag)
+{
+    DIR *dir = opendir("/proc");
+    pid_t *list = NULL;
+    size_t used = 0, room = 0;
+    bool failed = false;
+    if (!dir)
+        return tl_diag_set(diag, TL_E_SYSTEM, "/proc: %s", strerror(errno));
+    for (struct dirent *entry; !failed && (entry = readdir(dir));) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        if (used == room) {
+            room = room ? 2 * room : 1024;
+            pid_t *grown = realloc(list, room * sizeof *grown);
+            failed = !grown;
+            list = grown ? grown : list;
+        }
+        if (!failed)
+            list[used++] = (pid_t)strtol(entry->d_name, NULL, 10);
+    }
+    closedir(dir);
+    if (failed) {
+        free(list);
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    }
+    *out = list;
+    *count = used;
+    return 0;
+}
+
+int tl_install_copies_among(const struct tl_install *install, const pid_t *pid, size_t count,
+                            int (*visit)(void *opaque, pid_t pid, const struct tl_control *control),
+                            void *opaque)
+{
+    int result = 0;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        struct tl_control control;
+        if (pid[i] != getpid() && pid[i] != tl_target_pid(install->target) &&
+            tl_install_copy_in(install, pid[i], &control) && data_is_ours(install, pid[i]))
+            result = visit(opaque, pid[i], &control);
+    }
+    return result;
+}
+
 int tl_install_copies(const struct tl_install *install,
                       int (*visit)(void *opaque, pid_t pid, const struct tl_control *control),
                       void *opaque, struct tl_diag *diag)
 {
-    DIR *dir = opendir("/proc");
-    if (!dir)
-        return tl_diag_set(diag, TL_E_SYSTEM, "/proc: %s", strerror(errno));
-    int result = 0;
-    for (struct dirent *entry; result == 0 && (entry = readdir(dir));) {
-        struct tl_control control;
-        pid_t pid = isdigit((unsigned char)entry->d_name[0])
-                        ? (pid_t)strtol(entry->d_name, NULL, 10)
-                        : 0;
-        if (pid > 0 && pid != getpid() && pid != tl_target_pid(install->target) &&
-            tl_install_copy_in(install, pid, &control) && data_is_ours(install, pid))
-            result = visit(opaque, pid, &control);
-    }
-    closedir(dir);
+    pid_t *pid;
+    size_t count;
+    int error = tl_processes_list(&pid, &count, diag);
+    if (error)
+        return error;
+    int result = tl_install_copies_among(install, pid, count, visit, opaque);
+    free(pid);
     return result;
 }
 

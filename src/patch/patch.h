@@ -117,6 +117,12 @@ bool tl_install_copy_in(const struct tl_install *install, pid_t pid, struct tl_c
 int tl_install_copies(const struct tl_install *install,
                       int (*visit)(void *opaque, pid_t pid, const struct tl_control *control),
                       void *opaque, struct tl_diag *diag);
+// The same among these processes only; where many installs ask, all are listed once.
+int tl_install_copies_among(const struct tl_install *install, const pid_t *pid, size_t count,
+                            int (*visit)(void *opaque, pid_t pid, const struct tl_control *control),
+                            void *opaque);
+// All processes there are. Caller frees *out.
+int tl_processes_list(pid_t **out, size_t *count, struct tl_diag *diag);
 // After tl_install_detach, or when the target is gone: the same in all of them. Returns how many there
 // were, or TL_E_* for the first that could not be helped (the others are).
 int tl_install_copies_detach(struct tl_install *install, struct tl_diag *diag);

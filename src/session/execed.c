@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <elf.h>
 #include <limits.h>
 #include <linux/kcmp.h>
 #include <stdio.h>
@@ -187,6 +188,8 @@ void tl_execs_begin(struct tl_session *session, pid_t pid, uint32_t tid)
     pid_t thread = executing_thread(pid, tid);
     if (!follow || !session->options.follow)
         return;
+    if (!thread && tl_proc_auxv(pid, AT_ENTRY) == 0)
+        return; // it ended
     if (!thread) {
         tl_follow_note(session,
                        "pid %d: executes a program that is not probed: which of its threads does so "
@@ -213,6 +216,7 @@ void tl_execs_poll(struct tl_session *session)
         struct tl_diag diag = {""};
         int news = tl_exec_poll(exec, BUDGET_MS, &target, &diag);
         if (news == TL_EXEC_PENDING) {
+            tl_notice_poll(session); // others wait a short time only
             i++;
             continue;
         }
@@ -223,7 +227,7 @@ void tl_execs_poll(struct tl_session *session)
         tl_exec_end(exec);
         if (news == TL_EXEC_READY) {
             program_probe(session, target);
-            tl_notice_poll(session); // placing takes long, and others wait a short time only
+            tl_notice_poll(session);
         }
     }
 }

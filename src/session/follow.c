@@ -206,22 +206,37 @@ static int scan_visit(void *opaque, pid_t pid, const struct tl_control *control)
     return 0;
 }
 
-// Looks through all processes for those that hold copies.
-static void scan_all(struct tl_session *session)
+static bool brood_unknown(const struct tl_brood *brood)
+{
+    for (uint32_t k = 1; k < brood->top; k++) {
+        if (brood->child[k].owner && !brood->child[k].pid && !brood->child[k].gone_ms)
+            return true;
+    }
+    return false;
+}
+
+// Looks through all processes for those that hold copies; unknown: only of batches with slots whose
+// process is not known.
+static void scan_all(struct tl_session *session, bool unknown)
 {
     struct tl_follow *follow = session->follow;
+    pid_t *pid;
+    size_t count;
     follow->claiming = follow->copies = false;
-    follow->scanned_ms = tl_session_now_ms();
+    if (tl_processes_list(&pid, &count, NULL) != 0)
+        return;
     for (size_t i = 0; i < session->batch_count; i++) {
         struct tl_batch *batch = session->batch[i];
         struct tl_brood *brood = batch->install ? brood_of(session, batch) : NULL;
         struct scan scan = {session, brood};
-        if (!brood)
+        if (!brood || (unknown && !brood_unknown(brood)))
             continue;
-        (void)tl_install_copies(batch->install, scan_visit, &scan, NULL);
+        (void)tl_install_copies_among(batch->install, pid, count, scan_visit, &scan);
         for (uint32_t k = 1; k < brood->top; k++)
             brood->child[k].missed = brood->child[k].owner && !brood->child[k].pid;
     }
+    free(pid);
+    follow->scanned_ms = tl_session_now_ms();
 }
 
 void tl_follow_children(struct tl_session *session)
@@ -235,7 +250,7 @@ void tl_follow_children(struct tl_session *session)
         unknown += brood ? slots_read(session, brood) : 0;
     }
     if (unknown && tl_session_now_ms() - session->follow->scanned_ms > SCAN_MS)
-        scan_all(session);
+        scan_all(session, true);
 }
 
 // ---- children that are gone ---------------------------------------------------------------------
@@ -355,7 +370,7 @@ bool tl_follow_alive(struct tl_session *session)
     }
     // A child that has hit no probe yet has no slot.
     if (tl_session_now_ms() - follow->scanned_ms > SCAN_MS || !follow->copies)
-        scan_all(session);
+        scan_all(session, false);
     return follow->copies;
 }
 
@@ -368,6 +383,7 @@ int tl_follow_detach(struct tl_session *session, struct tl_diag *diag)
 {
     int error = 0;
     tl_execs_end(session);
+    tl_notice_missed(session);
     for (size_t i = session->batch_count; i-- > 0;) {
         struct tl_batch *batch = session->batch[i];
         for (size_t k = batch->guard_count; k-- > 0;) {

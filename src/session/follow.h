@@ -56,6 +56,7 @@ struct tl_loader {
 // notice.c
 void tl_notice_poll(struct tl_session *session);
 void tl_notice_batch_gone(struct tl_session *session, const struct tl_batch *batch);
+void tl_notice_missed(struct tl_session *session); // notes how many got no answer
 struct tl_loader *tl_loader_state(struct tl_session *session); // NULL: no memory
 
 // loader.c

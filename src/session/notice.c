@@ -255,6 +255,24 @@ void tl_notice_batch_gone(struct tl_session *session, const struct tl_batch *bat
     }
 }
 
+void tl_notice_missed(struct tl_session *session)
+{
+    uint64_t missed = 0;
+    for (size_t i = 0; i < session->batch_count; i++) {
+        struct tl_drain_memory memory = {0};
+        if (session->batch[i]->install)
+            tl_install_memory(session->batch[i]->install, &memory);
+        if (memory.data)
+            missed += __atomic_load_n(&((struct tl_data_header *)memory.data)->missed,
+                                      __ATOMIC_RELAXED);
+    }
+    if (missed)
+        tl_session_note(session,
+                        "%llu times a thread that changed what is loaded, or executed a program, got "
+                        "no answer in %u ms and went on: hits there may be missing\n",
+                        (unsigned long long)missed, TL_NOTICE_WAIT_MS);
+}
+
 struct tl_loader *tl_loader_state(struct tl_session *session)
 {
     if (!session->loader)
@@ -283,6 +301,7 @@ int tl_session_look_after(struct tl_session *session, struct tl_diag *diag)
     if (session->options.follow) {
         tl_execs_poll(session);
         tl_follow_poll(session);
+        tl_notice_poll(session); // the other work took a while
     }
     return 0;
 }
