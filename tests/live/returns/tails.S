@@ -24,6 +24,10 @@ begin tail_other
         ret
 end tail_other
 
+begin only_ret
+        ret
+end only_ret
+
 begin tail_direct
         add $3, %rdi
         jmp tail_target
@@ -102,10 +106,6 @@ begin two_returns
 1:      mov $2, %eax
         rep ret
 end two_returns
-
-begin only_ret
-        ret
-end only_ret
 
         .section .data.rel.local, "aw"
         .p2align 3

@@ -4,6 +4,7 @@ or process. What a probed program prints is what it prints bare, and entries and
 usage: test_returns.py TRAPLESS FRAMES ENDS THROWS SPINS EVENTS [TEST...]
 """
 import os
+import signal
 import sys
 import unittest
 
@@ -156,6 +157,20 @@ class Attached(Case):
             child.stdin.close()
             self.assertEqual(child.wait(10), 0)
             child.stdin = None
+
+
+    def test_an_unwinder_that_comes_while_the_controller_stands_still_or_is_gone(self):
+        """Threads exit through frames whose return address was replaced; nobody has seen the unwinder come."""
+        for end in (signal.SIGSTOP, signal.SIGKILL):
+            for way in WAYS.values():
+                with self.subTest(end=end, way=way):
+                    child = self.child(ENDS, "told_exits")
+                    self.assertEqual(child.stdout.readline(), "ready\n")
+                    count = self.attached("count", child.pid, returns_of(ENDS, "sinks", "exits_thread"), *way)
+                    count.send_signal(end)
+                    out, _ = child.communicate("go\n", timeout=30)
+                    self.assertEqual(child.returncode, 0, way)
+                    self.assertIn("joined 400 cleaned 11550", out)
 
 
 def name_tests():
