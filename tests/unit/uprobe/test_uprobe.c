@@ -1,5 +1,5 @@
 // The kernel rung against real processes, each way once: who is counted, who is not, and that the
-// target's fork and pthread_create still work.
+// target's fork and pthread_create still work. And what events say of each hit.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -29,6 +31,7 @@
 
 uint64_t target_one(uint64_t x);
 uint64_t target_two(uint64_t x);
+uint64_t target_six(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f);
 
 __attribute__((noinline, noipa)) uint64_t target_one(uint64_t x)
 {
@@ -38,6 +41,12 @@ __attribute__((noinline, noipa)) uint64_t target_one(uint64_t x)
 __attribute__((noinline, noipa)) uint64_t target_two(uint64_t x)
 {
     return x * 5 + 2;
+}
+
+__attribute__((noinline, noipa)) uint64_t target_six(uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+                                                     uint64_t e, uint64_t f)
+{
+    return a + 2 * b + 3 * c + 5 * d + 7 * e + 11 * f;
 }
 
 // ---- the target: a child that does what a letter on a pipe says
@@ -51,11 +60,28 @@ static void *thread_calls(void *count)
     return x ? NULL : count;
 }
 
-static bool threads_run(size_t count)
+// Arguments that tell one call from any other; the last one is the thread.
+static void six_args(uint64_t call, uint64_t tid, uint64_t *arg)
+{
+    const uint64_t made[] = {call, ~call, call << 32, call * UINT64_C(0x9e3779b97f4a7c15), 7, tid};
+    memcpy(arg, made, sizeof made);
+}
+
+static void *thread_calls_six(void *count)
+{
+    uint64_t arg[6], sum = 0;
+    for (size_t i = 0; i < *(const size_t *)count; i++) {
+        six_args(i, (uint64_t)syscall(SYS_gettid), arg);
+        sum += target_six(arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
+    }
+    return sum ? NULL : count;
+}
+
+static bool threads_run(size_t count, void *(*run)(void *))
 {
     pthread_t thread[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        if (pthread_create(&thread[i], NULL, thread_calls, &count))
+        if (pthread_create(&thread[i], NULL, run, &count))
             return false;
     }
     for (int i = 0; i < THREADS; i++)
@@ -70,6 +96,7 @@ static bool forked_child_runs(size_t count)
         return false;
     if (!pid) {
         (void)thread_calls(&count);
+        (void)thread_calls_six(&count);
         _exit(0);
     }
     int status;
@@ -122,7 +149,13 @@ static void target_main(int in, int out)
             (void)pthread_barrier_wait(&pool.end);
             break;
         case 't': // threads born now
-            answer = threads_run(count) ? 'y' : 'n';
+            answer = threads_run(count, thread_calls) ? 'y' : 'n';
+            break;
+        case '6': // the leader
+            (void)thread_calls_six(&count);
+            break;
+        case 's': // threads born now
+            answer = threads_run(count, thread_calls_six) ? 'y' : 'n';
             break;
         case 'f': // a child of its own
             answer = forked_child_runs(count) ? 'y' : 'n';
@@ -187,10 +220,10 @@ static void target_end(struct target *target)
 // ---- sites
 // ------------------------------------------------------------------------------------------
 
-static uint64_t file_off_of(uint64_t (*function)(uint64_t))
+static uint64_t file_off_at(uint64_t addr)
 {
     unsigned long start = 0, end = 0, off = 0;
-    uint64_t addr = (uint64_t)(uintptr_t)function, found = UINT64_MAX;
+    uint64_t found = UINT64_MAX;
     char line[512];
     FILE *maps = fopen("/proc/self/maps", "re");
     assert_non_null(maps);
@@ -203,7 +236,16 @@ static uint64_t file_off_of(uint64_t (*function)(uint64_t))
     return found;
 }
 
+static uint64_t file_off_of(uint64_t (*function)(uint64_t))
+{
+    return file_off_at((uint64_t)(uintptr_t)function);
+}
+
 #define SELF "/proc/self/exe"
+#define SITE_SIX(...)                                                                              \
+    {                                                                                              \
+        .path = SELF, .file_off = file_off_at((uint64_t)(uintptr_t)target_six), __VA_ARGS__        \
+    }
 
 static uint64_t hits(struct tl_uprobes *uprobes, size_t index)
 {
@@ -214,19 +256,102 @@ static uint64_t hits(struct tl_uprobes *uprobes, size_t index)
 
 // The way's own words: with `state` the way is forced, so each is tried on every kernel that has
 // it.
-static struct tl_uprobes *create(void **state, pid_t pid, const struct tl_uprobe_site *sites,
-                                 size_t count, int *errors)
+static struct tl_uprobes *create_ring(void **state, pid_t pid, const struct tl_uprobe_site *sites,
+                                      size_t count, uint32_t ring_bytes, int *errors)
 {
     enum tl_uprobe_way way = *(const enum tl_uprobe_way *)*state;
     struct tl_uprobes *uprobes = NULL;
     struct tl_diag diag = {{0}};
-    int error = tl_uprobes_create_by(way, pid, sites, count, 0, errors, &uprobes, &diag);
+    int error = tl_uprobes_create_by(way, pid, sites, count, ring_bytes, errors, &uprobes, &diag);
     if (error == TL_E_UNSUPPORTED)
         skip();
     if (error)
         fail_msg("%s: %s", tl_uprobe_way_text(way), diag.text);
     assert_int_equal(tl_uprobes_way(uprobes), way);
     return uprobes;
+}
+
+static struct tl_uprobes *create(void **state, pid_t pid, const struct tl_uprobe_site *sites,
+                                 size_t count, int *errors)
+{
+    return create_ring(state, pid, sites, count, 0, errors);
+}
+
+// ---- events
+// -----------------------------------------------------------------------------------------
+
+#define RING_BYTES (8u << 20)
+#define SEEN_THREADS (THREADS + 1)
+#define PID_NS_INITIAL_INO 0xeffffffcu // Linux include/linux/proc_ns.h: PROC_PID_INIT_INO
+
+// What was seen of target_six: each thread's calls come in their order, entry, return, entry ...
+struct seen {
+    pid_t pid;                   // 0: not to be compared
+    size_t entry_site, ret_site; // SIZE_MAX: not probed
+    size_t count, thread_count;
+    struct seen_thread {
+        uint64_t tid, entries, rets, time_ns, arg[6];
+    } thread[SEEN_THREADS];
+};
+
+// Events tell ids as the first namespace has them; elsewhere the test can't know them.
+static bool ids_are_ours(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == PID_NS_INITIAL_INO;
+}
+
+static struct seen_thread *seen_thread(struct seen *seen, uint64_t tid)
+{
+    for (size_t i = 0; i < seen->thread_count; i++) {
+        if (seen->thread[i].tid == tid)
+            return &seen->thread[i];
+    }
+    assert_true(seen->thread_count < SEEN_THREADS);
+    seen->thread[seen->thread_count].tid = tid;
+    return &seen->thread[seen->thread_count++];
+}
+
+static int event_take(void *opaque, const struct tl_uprobe_event *event)
+{
+    struct seen *seen = opaque;
+    struct seen_thread *thread = seen_thread(seen, (uint64_t)event->tid);
+    assert_int_equal(event->site, event->ret ? seen->ret_site : seen->entry_site);
+    if (seen->pid)
+        assert_int_equal(event->pid, seen->pid);
+    assert_true(event->time_ns >= thread->time_ns);
+    thread->time_ns = event->time_ns;
+    seen->count++;
+    if (!event->ret) {
+        six_args(thread->entries++, seen->pid ? thread->tid : event->arg[5], thread->arg);
+        assert_memory_equal(event->arg, thread->arg, sizeof thread->arg);
+        return 0;
+    }
+    if (seen->entry_site != SIZE_MAX)
+        assert_int_equal(thread->entries, thread->rets + 1);
+    else
+        six_args(thread->rets, thread->tid, thread->arg);
+    thread->rets++;
+    const uint64_t *arg = thread->arg;
+    assert_int_equal(event->arg[0], target_six(arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]));
+    return 0;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void events_read(struct tl_uprobes *uprobes, struct seen *seen)
+{
+    struct tl_diag diag = {{0}};
+    size_t before = seen->count;
+    int count = tl_uprobes_events(uprobes, event_take, seen, &diag);
+    if (count < 0)
+        fail_msg("%s", diag.text);
+    assert_int_equal(count, seen->count - before);
 }
 
 // ---- tests
@@ -301,6 +426,110 @@ static void test_a_return_is_counted(void **state)
     target_do(&target, 't');
     assert_int_equal(hits(uprobes, 0), CALLS * (THREADS + 1));
     assert_int_equal(hits(uprobes, 1), CALLS * (THREADS + 1));
+    tl_uprobes_destroy(uprobes);
+    target_end(&target);
+}
+
+static void test_events_tell_arguments_values_threads_and_times(void **state)
+{
+    struct target target, other;
+    assert_int_equal(target_start(&target), 0);
+    assert_int_equal(target_start(&other), 0);
+    const struct tl_uprobe_site sites[] = {SITE_SIX(.ret = true), SITE_SIX(.ret = false)};
+    int errors[2];
+    struct tl_uprobes *uprobes = create_ring(state, target.pid, sites, 2, RING_BYTES, errors);
+    assert_int_equal(errors[0], 0);
+    assert_int_equal(errors[1], 0);
+    struct seen seen = {.pid = ids_are_ours() ? target.pid : 0, .ret_site = 0, .entry_site = 1};
+    uint64_t start = now_ns();
+    const char steps[] = "6sf"; // the leader, threads, a child whose hits are not the target's
+    for (size_t i = 0; steps[i]; i++) {
+        target_do(&other, steps[i]);
+        target_do(&target, steps[i]);
+    }
+    uint64_t end = now_ns();
+    events_read(uprobes, &seen);
+    assert_int_equal(seen.thread_count, THREADS + 1);
+    for (size_t i = 0; i < seen.thread_count; i++) {
+        assert_int_equal(seen.thread[i].entries, CALLS);
+        assert_int_equal(seen.thread[i].rets, CALLS);
+        assert_in_range(seen.thread[i].time_ns, start, end);
+    }
+    assert_int_equal(hits(uprobes, 0), CALLS * (THREADS + 1));
+    assert_int_equal(hits(uprobes, 1), CALLS * (THREADS + 1));
+    tl_uprobes_destroy(uprobes);
+    target_end(&target);
+    target_end(&other);
+}
+
+static void test_a_full_ring_drops_and_the_count_goes_on(void **state)
+{
+    struct target target;
+    assert_int_equal(target_start(&target), 0);
+    const struct tl_uprobe_site site = SITE_SIX(.ret = false);
+    int error;
+    struct tl_uprobes *uprobes = create_ring(state, target.pid, &site, 1, 1, &error); // one page
+    struct seen seen = {.pid = ids_are_ours() ? target.pid : 0, .ret_site = SIZE_MAX};
+    for (uint64_t turn = 1; turn <= 3; turn++) {
+        target_do(&target, '6');
+        assert_int_equal(hits(uprobes, 0), CALLS * turn);
+        size_t before = seen.count;
+        seen.thread_count = 0; // its calls begin anew
+        memset(seen.thread, 0, sizeof seen.thread);
+        events_read(uprobes, &seen);
+        // What was there first stays: an unbroken row of the first calls.
+        assert_in_range(seen.count - before, 1, CALLS - 1);
+        assert_int_equal(seen.thread_count, 1);
+    }
+    tl_uprobes_destroy(uprobes);
+    target_end(&target);
+}
+
+static int event_refuse(void *opaque, const struct tl_uprobe_event *event)
+{
+    (void)event;
+    ++*(size_t *)opaque;
+    return TL_E_LIMIT;
+}
+
+static void test_what_came_before_the_stop_is_read_after_it(void **state)
+{
+    struct target target;
+    assert_int_equal(target_start(&target), 0);
+    const struct tl_uprobe_site site = SITE_SIX(.ret = true);
+    int error;
+    struct tl_uprobes *uprobes = create_ring(state, target.pid, &site, 1, RING_BYTES, &error);
+    target_do(&target, '6');
+    tl_uprobes_stop(uprobes);
+    target_do(&target, '6'); // it runs on, unseen
+    size_t refused = 0;
+    assert_int_equal(tl_uprobes_events(uprobes, event_refuse, &refused, NULL), TL_E_LIMIT);
+    assert_int_equal(refused, 1); // and the event is still there
+    struct seen seen = {.entry_site = SIZE_MAX};
+    seen.pid = ids_are_ours() ? target.pid : 0;
+    if (seen.pid) { // else the thread, and so the value, can't be known
+        events_read(uprobes, &seen);
+        assert_int_equal(seen.count, CALLS);
+        events_read(uprobes, &seen);
+        assert_int_equal(seen.count, CALLS);
+    }
+    assert_int_equal(hits(uprobes, 0), CALLS);
+    tl_uprobes_destroy(uprobes);
+    target_end(&target);
+}
+
+static void test_without_a_ring_there_are_no_events(void **state)
+{
+    struct target target;
+    assert_int_equal(target_start(&target), 0);
+    const struct tl_uprobe_site site = SITE_SIX(.ret = false);
+    int error;
+    struct tl_uprobes *uprobes = create(state, target.pid, &site, 1, &error);
+    struct seen seen = {0};
+    target_do(&target, '6');
+    events_read(uprobes, &seen);
+    assert_int_equal(seen.count, 0);
+    assert_int_equal(hits(uprobes, 0), CALLS);
     tl_uprobes_destroy(uprobes);
     target_end(&target);
 }
@@ -388,8 +617,8 @@ static void test_too_few_descriptors_is_said_first(void **state)
     if (!pid) {
         low.rlim_cur = low.rlim_max = 256;
         (void)setrlimit(RLIMIT_NOFILE, &low);
-        int error =
-            tl_uprobes_create_by(TL_UPROBE_PERF, target.pid, sites, SITES, 0, errors, &uprobes, &diag);
+        int error = tl_uprobes_create_by(TL_UPROBE_PERF, target.pid, sites, SITES, 0, errors,
+                                         &uprobes, &diag);
         _exit(error == TL_E_LIMIT && strstr(diag.text, "ulimit -n") ? 0 : 1);
     }
     int status = -1;
@@ -409,7 +638,8 @@ static void test_a_vanished_target_is_said(void **state)
     int error;
     struct tl_uprobes *uprobes = NULL;
     struct tl_diag diag = {{0}};
-    assert_int_equal(tl_uprobes_create(target.pid, &site, 1, 0, &error, &uprobes, &diag), TL_E_GONE);
+    assert_int_equal(tl_uprobes_create(target.pid, &site, 1, 0, &error, &uprobes, &diag),
+                     TL_E_GONE);
     assert_null(uprobes);
 }
 
@@ -447,6 +677,10 @@ int main(void)
         BOTH_WAYS(test_every_thread_counts_and_nobody_else),
         BOTH_WAYS(test_a_target_in_a_pid_namespace_is_told_apart),
         BOTH_WAYS(test_a_return_is_counted),
+        BOTH_WAYS(test_events_tell_arguments_values_threads_and_times),
+        BOTH_WAYS(test_a_full_ring_drops_and_the_count_goes_on),
+        BOTH_WAYS(test_what_came_before_the_stop_is_read_after_it),
+        BOTH_WAYS(test_without_a_ring_there_are_no_events),
         BOTH_WAYS(test_one_bad_site_is_one_error),
         BOTH_WAYS(test_counts_outlive_the_target),
         cmocka_unit_test(test_counting_events_see_the_threads_that_run),
