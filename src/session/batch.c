@@ -78,6 +78,7 @@ void tl_batch_destroy(struct tl_batch *batch)
     free(batch->uprobe_site);
     tl_session_guards_destroy(batch);
     tl_session_trampoline_destroy(batch);
+    tl_session_traps_destroy(batch);
     tl_install_destroy(batch->install);
     tl_plan_set_destroy(batch->plans);
     tl_space_destroy(batch->space);
