@@ -5,6 +5,7 @@
 // a return address is only replaced in a process all of whose known unwinders have a probe at their
 // look-up, and in functions that do nothing else with it than return to it.
 #include "session/trampoline.h"
+#include "session/follow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,20 +86,28 @@ static bool earlier_hijacks(const struct tl_batch *batch)
     return false;
 }
 
-// A later batch knows its own modules only: the earlier ones must have seen to theirs.
+// A later batch knows its own modules only: an earlier one must have seen to the others.
 static enum tl_refusal earlier_refusal(const struct tl_batch *batch)
 {
     struct tl_batch *other;
+    bool seen = !batch->beside;
     if (batch->beside && batch->beside->pid != batch->pid)
         return TL_REFUSE_NO_UNWINDER;
     for (size_t at = 0; (other = earlier_next(batch, &at));) {
         const struct tl_trampolines *theirs = other->trampolines;
-        if (!theirs || (theirs->count && !theirs->requested))
-            return TL_REFUSE_NO_UNWINDER;
-        if (theirs->refusal != TL_REFUSE_NONE)
+        if (theirs && theirs->refusal != TL_REFUSE_NONE)
             return theirs->refusal;
+        seen |= !other->beside && theirs && (!theirs->count || theirs->requested);
     }
-    return TL_REFUSE_NONE;
+    return seen ? TL_REFUSE_NONE : TL_REFUSE_NO_UNWINDER;
+}
+
+// Nothing is replaced yet, but in a library that comes later it is asked for.
+static bool batch_prepares(const struct tl_batch *batch)
+{
+    return batch->session->options.return_way == TL_RETURN_TRAMPOLINE && !batch->beside &&
+           batch->target && tl_session_may_match_later(batch->session) &&
+           !tl_proc_maps_cost(batch->pid);
 }
 
 static enum tl_refusal process_refusal(struct tl_batch *batch, struct tl_trampolines *out)
@@ -299,12 +308,13 @@ bool tl_session_trampoline_wants_loader(const struct tl_batch *batch)
 
 int tl_session_unwinders(struct tl_batch *batch, struct tl_diag *diag)
 {
-    struct tl_trampolines *all = batch->trampolines;
     const struct tl_record record = {.kind = TL_RECORD_UNWIND};
+    bool prepares = batch_prepares(batch);
+    struct tl_trampolines *all = prepares ? trampolines_of(batch) : batch->trampolines;
     if (!all)
         return 0;
     all->requested = false;
-    if (!batch_hijacks(batch) && !earlier_hijacks(batch))
+    if (!batch_hijacks(batch) && !earlier_hijacks(batch) && !prepares)
         return 0;
     for (size_t i = 0; i < all->count; i++) {
         struct unwinder *unwinder = &all->unwinder[i];
@@ -314,7 +324,7 @@ int tl_session_unwinders(struct tl_batch *batch, struct tl_diag *diag)
             return error;
     }
     all->requested = true;
-    return 0;
+    return all->count ? tl_session_modules(batch, diag) : 0; // more of them may be analysed now
 }
 
 size_t tl_session_unwinders_fallback(struct tl_batch *batch)

@@ -158,6 +158,39 @@ static int another_unwinder(const char *file)
     return opened && sum == 5050 && catches(0) == 6 ? 0 : 1;
 }
 
+// ---- a library comes and goes ---------------------------------------------------------------------------
+
+typedef uint64_t (*later)(uint64_t value, uint64_t (*back)(uint64_t));
+
+PROBED uint64_t passes(later function, uint64_t depth)
+{
+    volatile uint64_t kept = depth;
+    if (depth)
+        return passes(function, depth - 1) + kept - depth;
+    try {
+        return function(20, leaf);
+    } catch (const std::runtime_error &error) {
+        return strlen(error.what());
+    }
+}
+
+static int library(const char *file)
+{
+    uint64_t sum = 0;
+    wait_for_line("before");
+    for (int round = 0; round < 5; round++) {
+        void *handle = dlopen(file, RTLD_NOW);
+        later throwing = handle ? reinterpret_cast<later>(dlsym(handle, "later_throws")) : nullptr;
+        later returning = handle ? reinterpret_cast<later>(dlsym(handle, "later_returns")) : nullptr;
+        if (!throwing || !returning)
+            return 1;
+        for (uint64_t i = 0; i < 20; i++)
+            sum += passes(throwing, 5) + returning(i, leaf);
+        dlclose(handle);
+    }
+    return sum == 5 * (20 * 6 + 190 + 40) ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -171,5 +204,7 @@ int main(int argc, char **argv)
         return children();
     if (!strcmp(mode, "another_unwinder") && argc > 2)
         return another_unwinder(argv[2]);
+    if (!strcmp(mode, "library") && argc > 2)
+        return library(argv[2]);
     return 2;
 }

@@ -1,6 +1,6 @@
 """Replaced return addresses while frames wait: probes that go, controllers that die, unwinders that come.
 
-usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC PENDING_HIDDEN [TEST...]
+usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC PENDING_HIDDEN LIBRARY [TEST...]
 """
 import os
 import subprocess
@@ -10,8 +10,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
 from probed import Case, Report, returns_of, run, text_differences  # noqa: E402 (the folder beside)
 
-TRAPLESS, PENDING, STATIC, HIDDEN = (os.path.abspath(word) for word in sys.argv[1:5])
-del sys.argv[1:5]
+TRAPLESS, PENDING, STATIC, HIDDEN, LIBRARY = (os.path.abspath(word) for word in sys.argv[1:6])
+del sys.argv[1:6]
 Case.trapless = TRAPLESS
 WAY = ("--return", "trampoline")
 FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "forks")
@@ -192,6 +192,22 @@ class Unwinders(Case):
         victim.goes_well()
         errors = command.communicate(timeout=20)[1]
         self.assertIn("unwinder", errors + self.read(command.out))
+
+    def test_exceptions_through_what_came_later(self):
+        """Frames of two installs on one stack; and of the later one alone. When the controller is late a call is
+        missed, never a frame by the unwinder."""
+        library = returns_of(os.path.basename(LIBRARY), "later_throws", "later_returns")
+        for program in (returns_of(PENDING, "passes", "leaf"), [f"uprobe:{PENDING}:leaf"]):
+            victim = Victim(self, PENDING, "library", LIBRARY)
+            command = self.attached("count", victim.process.pid, program + library, *WAY)
+            victim.goes_well()
+            errors = command.communicate(timeout=20)[1]
+            report = Report(self.read(command.out))
+            if len(program) > 1:
+                self.assertEqual(report.hits("uretprobe", "passes"), 600, errors)
+            self.assertEqual(report.hits("uretprobe" if len(program) > 1 else "uprobe", "leaf"), 200, errors)
+            for name, most in (("later_throws", 0), ("later_returns", 100)):
+                self.assertLessEqual(report.hits("uretprobe", name), most, errors)
 
     def test_an_unwinder_without_a_name_is_not_risked(self):
         """Linked into a stripped program: it can't be probed, so nothing is replaced."""
