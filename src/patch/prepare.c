@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -182,11 +183,31 @@ static int data_fill(struct tl_install *install, const struct tl_memfd *memfd, s
                       memfd->local, 0);
     if (data == MAP_FAILED)
         return tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be mapped: %s", strerror(errno));
+    (void)madvise(data, header.size, MADV_DONTDUMP);
     install->data = data;
     install->data_fd = fcntl(memfd->local, F_DUPFD_CLOEXEC, 3);
     if (install->data_fd < 0)
         install->data_fd = 0; // only costs memory: all blocks are read then
     return 0;
+}
+
+// A program whose memory is locked would get a page for every hole of what it maps. Mapped without any
+// right, unlocked, and only then opened, it gets none (Linux, mm/gup.c: populate_vma_page_range).
+static int data_open(struct tl_install *install, bool locked, struct tl_diag *diag)
+{
+    const struct tl_code_header *header = &install->header;
+    const uint64_t range[6] = {header->data_addr, header->data_size};
+    const uint64_t open[6] = {header->data_addr, header->data_size, PROT_READ | PROT_WRITE};
+    int64_t result = 0;
+    if (!locked)
+        return 0;
+    int error = tl_target_syscall(install->target, SYS_munlock, range, &result, diag);
+    if (!error && result == 0)
+        error = tl_target_syscall(install->target, SYS_mprotect, open, &result, diag);
+    if (!error && result < 0)
+        error = tl_diag_set(diag, TL_E_SYSTEM, "shared memory can't be opened in the target: %s",
+                            strerror((int)-result));
+    return error;
 }
 
 static int data_map(struct tl_install *install, struct tl_diag *diag)
@@ -199,9 +220,18 @@ static int data_map(struct tl_install *install, struct tl_diag *diag)
     if (error)
         return error;
     error = data_fill(install, &memfd, diag);
+    struct tl_proc_status status;
+    bool locked = tl_proc_status_read(tl_target_pid(target), &status, NULL) == 0 &&
+                  status.locked_kib > 0;
     if (!error)
-        error = tl_region_map(target, header->data_addr, header->data_size, PROT_READ | PROT_WRITE,
+        error = tl_region_map(target, header->data_addr, header->data_size,
+                              locked ? PROT_NONE : PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_NORESERVE, memfd.remote, 0, diag);
+    if (!error)
+        error = data_open(install, locked, diag);
+    // A core dump would read it all, and make memory of every hole.
+    if (!error)
+        (void)tl_region_advise(target, header->data_addr, header->data_size, MADV_DONTDUMP, NULL);
     tl_memfd_close(target, &memfd);
     return error;
 }

@@ -15,7 +15,7 @@
 #define PLAN_TRIES_MAX (TL_EXIT_EARLY_MAX + 4) // ... when exits can't be patched and another way is taken
 #define RING_EVENTS_DEFAULT 4096u
 #define RING_EVENTS_MAX (1u << 22)
-#define PROCESS_ROOM (UINT64_C(2) << 30) // address space for blocks of followed children
+#define PROCESS_ROOM (UINT64_C(32) << 30) // address space for blocks of followed children
 #define PROCESSES_MIN 8u
 #define PROCESS_ROOM_MAX (UINT64_C(64) << 30)
 

@@ -150,6 +150,7 @@ static void program_probe(struct tl_session *session, struct tl_target *target)
     if (error)
         (void)tl_batch_detach(batch, NULL);
     tl_target_resume(target);
+    tl_batches_lines(session);
     if (error && !batch->install && !batch->state_count)
         tl_batch_drop(batch);
     else

@@ -115,6 +115,8 @@ void tl_execs_end(struct tl_session *session); // lets go of all
 // retire.c
 // Gives back the room of batches whose processes are gone and that others stand for.
 void tl_batches_retire(struct tl_session *session);
+// After a batch was placed: which batch each report line shows.
+void tl_batches_lines(struct tl_session *session);
 // Takes the newest batch out again. It placed nothing.
 void tl_batch_drop(struct tl_batch *batch);
 // Puts the newest batch where a retired one was.

@@ -294,6 +294,7 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
     else if (!error && tl_session_now_ms() - start > TL_NOTICE_WAIT_MS)
         tl_follow_note(session, "%s: probed %.0f ms after it was loaded; earlier hits are missing\n",
                        name, tl_session_now_ms() - start);
+    tl_batches_lines(session);
     if (batch)
         tl_batch_settle(batch);
 }

@@ -166,6 +166,26 @@ static bool sites_inherited(const struct tl_batch *batch)
     return true;
 }
 
+// A line shows the newest batch where its probe has a place: what was placed once is not hidden by a program
+// where it could not be.
+void tl_batches_lines(struct tl_session *session)
+{
+    for (uint32_t i = 0; i < session->batch_count; i++) {
+        const struct tl_batch *batch = session->batch[i];
+        for (uint32_t k = 0; k < batch->state_count; k++) {
+            if (batch->state[k].line >= session->line_count)
+                continue;
+            struct tl_session_line *line = &session->lines[batch->state[k].line];
+            const struct tl_batch *shown = session->batch[line->batch];
+            if (batch->state[k].rung != TL_RUNG_REFUSED &&
+                shown->state[line->site].rung == TL_RUNG_REFUSED) {
+                line->batch = i;
+                line->site = k;
+            }
+        }
+    }
+}
+
 // Some other batch needs it: its target, or its install beside its own.
 static bool is_needed(const struct tl_batch *batch)
 {
