@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#define COARSE_MS 1 // the grain of the clock where the target may read no counter
 #define POLL_MS 250 // how often the text is compared with what was written
 #define VERIFY_MS 100.0 // ... where polls are more frequent
 
@@ -224,9 +225,26 @@ int tl_session_poll(struct tl_session *session, struct tl_diag *diag)
     return !(alive || tl_follow_alive(session));
 }
 
+// Targets that may read no counter go by a word that is kept here.
+static bool clocks_tick(const struct tl_session *session)
+{
+    bool coarse = false;
+    for (size_t i = 0; i < session->batch_count; i++) {
+        struct tl_install_facts facts;
+        if (!session->batch[i]->install)
+            continue;
+        tl_install_facts(session->batch[i]->install, &facts);
+        tl_install_clock_tick(session->batch[i]->install);
+        coarse |= facts.clock == TL_CLOCK_COARSE;
+    }
+    return coarse;
+}
+
 int tl_session_poll_ms(const struct tl_session *session)
 {
     int hooks = tl_session_hooks_poll_ms(session);
+    if (session->options.mode != TL_MODE_COUNT && clocks_tick(session))
+        return COARSE_MS;
     return hooks && hooks < POLL_MS ? hooks : POLL_MS;
 }
 

@@ -239,15 +239,14 @@
         jz      6f
         cmp     %r8, %r9
         je      6f
-        // A pair of at most as many words below S: of a frame that is gone, since only deeper ones lie
-        // there. The low 48 bits of a key are those of its stack pointer.
+        // A pair at S, or at most as many words below: of a frame that is gone, since only this one and
+        // deeper ones lie there. The low 48 bits of a key are those of its stack pointer.
         mov     %r8, %r10
         sub     %r9, %r10
         shl     $64 - REC_PAIR_PROBE_SHIFT, %r10
         shr     $64 - REC_PAIR_PROBE_SHIFT, %r10
-        dec     %r10
         cmp     $8 * REC_PAIR_STEPS, %r10
-        jb      6f
+        jbe     6f
         pair_next %rax
         dec     %r11d
         jnz     5b

@@ -338,10 +338,8 @@ static void pair_do(struct world *world, enum tl_record_kind kind, uint32_t prob
 static void frame_enter(struct world *world, struct frames *stack, uint64_t base, uint64_t now)
 {
     unsigned d = stack->depth++;
-    bool same = d && rand() % 8 == 0 && stack->probe[d - 1] < 2; // two probes at one place
-    stack->sp[d] =
-        same ? stack->sp[d - 1] : (d ? stack->sp[d - 1] : base) - 8 - 8 * (uint64_t)(rand() % 6);
-    stack->probe[d] = same ? stack->probe[d - 1] + 1 : (uint32_t)rand() % 3;
+    stack->sp[d] = (d ? stack->sp[d - 1] : base) - 8 - 8 * (uint64_t)(rand() % 6);
+    stack->probe[d] = (uint32_t)rand() % 3;
     stack->entered[d] = now;
     uint64_t lost = totals_read(world).lost;
     time_set(world, now);
