@@ -214,9 +214,21 @@ static int placed_take(struct tl_batch *batch, const struct kernel_work *work)
     return 0;
 }
 
+// The kernel's probes pair no entry with its return.
+static void times_refuse(struct tl_batch *batch)
+{
+    const struct tl_session_options *options = &batch->session->options;
+    for (size_t i = 0; i < batch->state_count; i++) {
+        if (options->method == TL_METHOD_KERNEL && options->mode == TL_MODE_LATENCY &&
+            batch->state[i].refusal == TL_REFUSE_NONE)
+            batch->state[i].refusal = TL_REFUSE_RECORD_KERNEL;
+    }
+}
+
 int tl_session_kernel(struct tl_batch *batch, struct tl_diag *diag)
 {
     size_t wanted = 0;
+    times_refuse(batch);
     for (size_t i = 0; i < batch->state_count; i++)
         wanted += site_wants_kernel(batch, i);
     if (!wanted)

@@ -28,7 +28,8 @@ static void return_reason(const struct tl_session_site *state, char *buf, size_t
 {
     const char *why = tl_refusal_text(state->exit_refusal);
     if (state->return_way == TL_SITE_EXITS)
-        (void)snprintf(buf, size, "; returns: all %u exits are patched", state->exit_count);
+        (void)snprintf(buf, size, "; returns: at %s%u exit%s", state->exit_count == 1 ? "its " : "each of ",
+                       state->exit_count, state->exit_count == 1 ? "" : "s");
     else if (state->return_way == TL_SITE_TRAMPOLINE)
         (void)snprintf(buf, size, "; returns: by trampoline%s%s", *why ? ", " : "", why);
 }
