@@ -177,7 +177,7 @@ static enum tl_refusal threads_check(struct tl_target *target, bool *passing)
     return refusal;
 }
 
-// All stopped. ours: a handler that is ours is there already.
+// All stopped. A handler that is ours may be there already.
 static int signals_check(struct tl_traps *traps, enum tl_refusal *refusal, bool *passing,
                          struct tl_diag *diag)
 {

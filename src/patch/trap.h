@@ -1,7 +1,7 @@
 // The signal rungs in a target: its SIGTRAP handler is the agent's, and text gets breakpoints.
 //
 //     tl_traps_create(install, NULL, &traps, diag);        // the install may be prepared only, or
-//     committed tl_traps_emit_input, tl_traps_space                  // -> tl_plan_traps
+//     committed tl_traps_plan_options, tl_traps_space                 // -> tl_plan_traps
 //     tl_traps_commit(traps, space, set, count, results, diag);
 //     ... tl_traps_check(traps, results, diag) at each poll ...
 //     tl_traps_detach(traps, diag); tl_traps_destroy(traps);  // before the install's

@@ -9,7 +9,7 @@ struct tl_batch_traps; // opaque
 // Some site may come to a trap.
 bool tl_session_traps_wanted(const struct tl_session *session);
 // The signal rungs for every site that wants one. After the other rungs; the batch's points and requests are
-// made and its install is prepared, with or without jumps in it. *held stays so.
+// made and its install is prepared, with or without jumps in it.
 int tl_session_traps(struct tl_batch *batch, struct tl_diag *diag);
 // What sites [first, first + count) would get, each alone, where nothing is written: their requests and plans
 // for jumps are made, and taken over.
