@@ -1,7 +1,8 @@
 // The signal rungs in a target: its SIGTRAP handler is the agent's, and text gets breakpoints.
 //
-//     tl_traps_create(install, NULL, &traps, diag);        // the install may be prepared only, or
-//     committed tl_traps_plan_options, tl_traps_space                 // -> tl_plan_traps
+//     tl_traps_create(install, NULL, &traps, diag);           // prepared, or committed too
+//     tl_traps_space(traps, &space_options);                  // for tl_space_create
+//     tl_traps_plan_options(traps, &options);                 // for tl_plan_traps
 //     tl_traps_commit(traps, space, set, count, results, diag);
 //     ... tl_traps_check(traps, results, diag) at each poll ...
 //     tl_traps_detach(traps, diag); tl_traps_destroy(traps);  // before the install's
