@@ -18,7 +18,7 @@
 
 #define ROUNDS_MAX 9
 #define ROUNDS_FORK 5
-#define ATTACH_TRIES 5
+#define ATTACH_TRIES 20
 #define PROBE_SIZE 4608
 #define FORK_PROBES 1000 // functions tl_many_* of the victim
 
