@@ -250,5 +250,9 @@ int tl_install_hijack_end(struct tl_install *install, struct tl_diag *diag)
 {
     if (!install->header.hijack_addr || !tl_target_alive(install->target))
         return 0;
-    return tl_target_run(install->target, end_run, install, diag);
+    int error = tl_target_run(install->target, end_run, install, NULL);
+    if (!error || !tl_target_alive(install->target)) // it ended meanwhile: so did they
+        return 0;
+    return tl_diag_set(diag, error, "pid %d: return addresses could not be put back",
+                       (int)tl_target_pid(install->target));
 }
