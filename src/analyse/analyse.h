@@ -124,9 +124,9 @@ enum tl_exit_kind {
     TL_EXIT_COND_TAIL, // a conditional one: the function is left only where the branch is taken
     TL_EXIT_ITAIL,     // an indirect jump to another function
 };
-// A return is one byte, and often has no room for a branch. The instructions that give stack and saved registers
-// back before it have: nothing but them leads to the exit, they lead nowhere else, and they touch neither
-// return values nor, before a jump, arguments.
+// A return is one byte, and often has no room for a branch. The instructions that give stack and
+// saved registers back before it have: nothing but them leads to the exit, they lead nowhere else,
+// and they touch neither return values nor, before a jump, arguments.
 #define TL_EXIT_EARLY_MAX 6
 struct tl_exit_early {
     tl_addr vaddr;

@@ -268,7 +268,7 @@ static int32_t depth_from(const struct exit_walk *walk, const struct place_state
     if (from != TL_DEF_REG_NONE && from == state->kept)
         return depth_add(state->kept_sp, plus);
     // A realigned frame is left by the register that pointed behind the return address.
-    return from != TL_DEF_REG_NONE && from == state->base ? 8 + plus : DEPTH_UNKNOWN;
+    return from != TL_DEF_REG_NONE && from == state->base ? depth_add(8, plus) : DEPTH_UNKNOWN;
 }
 
 static struct place_state state_behind(const struct exit_walk *walk, const struct node *node,
@@ -579,15 +579,13 @@ static void jump_exit_take(struct exit_walk *walk, const struct piece *piece, ui
     const struct jump *jump = tl_jump_at(walk->analysis, piece->graph->node[at].addr);
     size_t to_piece;
     uint32_t to;
-    if (jump == NULL) {
-        walk->unknown = true;
-    } else if (jump->resolved) {
+    if (jump != NULL && jump->resolved) {
         for (size_t i = 0; i < jump->count; i++) // a table of tail calls is no single exit
             walk->unknown |= !piece_find(walk, walk->analysis->jump_targets.item[jump->first + i],
                                          &to_piece, &to);
-    } else if (has_labels(walk)) {
+    } else if (jump != NULL && has_labels(walk)) {
         walk->unknown |= piece->state[at].sp == 0; // to a label or out: nobody knows
-    } else if (piece->state[at].sp != 0) {
+    } else if (jump == NULL || piece->state[at].sp != 0) {
         walk->unknown = true;
     } else {
         exit_add(walk, piece, at, TL_EXIT_ITAIL);

@@ -81,6 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .landing_pads = &pad,
                                     .landing_pad_count = 1,
                                     .position_fixed = (data[15] & 1) != 0};
+    if ((data[15] & 32) != 0)
+        facts.go_text = (struct tl_range){TEXT_ADDR, TEXT_ADDR + data[13] * 4u};
     struct tl_analysis *analysis;
     const struct tl_range *padding;
     struct tl_diag diag;
