@@ -31,7 +31,7 @@ class Loaded(Case):
             probes += [f"uretprobe:{probe}" for probe in probes if not probe.startswith("*")]
         if with_main:
             probes.append("host_call")
-        told, report = self.same(action, [HOST, mode, *LIBRARIES], probes, *words)
+        told, report = self.exact(action, [HOST, mode, *LIBRARIES], probes, *words)
         if action == "latency":
             return told, report
         for name, entries in told.entries.items():

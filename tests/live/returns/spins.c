@@ -176,10 +176,36 @@ static void coroutines(void)
     tell(&turn_times);
 }
 
+// Until standard input ends: probes come and go meanwhile.
+static void *reads_to_end(void *opaque)
+{
+    char byte;
+    while (read(0, &byte, 1) > 0)
+        ;
+    __atomic_store_n((int *)opaque, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void forever(void)
+{
+    int over = 0;
+    uint64_t inside = 0, calls = 0;
+    pthread_t reader;
+    pthread_create(&reader, NULL, reads_to_end, &over);
+    while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+        spins(1000, &inside);
+        calls++;
+    }
+    pthread_join(reader, NULL);
+    printf("calls %" PRIu64 "\n", calls);
+}
+
 static const struct mode {
     const char *name;
     void (*run)(void);
-} modes[] = {{"spin", spin}, {"rest", rest}, {"nest", nest}, {"threads", threads}, {"coroutines", coroutines}};
+} modes[] = {{"spin", spin},       {"rest", rest},
+             {"nest", nest},       {"threads", threads},
+             {"coroutines", coroutines}, {"forever", forever}};
 
 int main(int argc, char **argv)
 {

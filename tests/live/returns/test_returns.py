@@ -46,7 +46,7 @@ class Returns(Case):
 
     def entries_and_returns(self, program, mode, way, *words, family=False):
         functions = list(self.bare([program, mode]).entries)
-        told, report = self.same("count", [program, mode], functions + returns_of(program, *functions),
+        told, report = self.exact("count", [program, mode], functions + returns_of(program, *functions),
                                  *WAYS[way], FOLLOW[family], *words)
         entries, returns = (told.family_entries, told.family_returns) if family else (told.entries, told.returns)
         for name in functions:
@@ -57,7 +57,7 @@ class Returns(Case):
 
     def latencies(self, program, mode, way):
         functions = list(self.bare([program, mode]).entries)
-        told, report = self.same("latency", [program, mode], functions, *WAYS[way], "--no-follow")
+        told, report = self.exact("latency", [program, mode], functions, *WAYS[way], "--no-follow")
         for name, returns in told.returns.items():
             found = [o for o in report.latencies.values() if o["probe"].rsplit(":", 1)[1] == name]
             if not found:
