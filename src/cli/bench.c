@@ -110,9 +110,9 @@ struct item {
         .kernel = {.entry = true, .ret = true, .calls = kernel_, .runs = 1},                       \
         .hits_a_call_jump = 1, .hits_a_call_kernel = 2                                             \
     }
-#define FORK(site_, name_, kind_, follow_, hits_, kernel_)                                                \
+#define FORK(site_, name_, kind_, follow_, hits_, kernel_)                                         \
     {                                                                                              \
-        .word = "fork", .site = site_, .name = name_, .group = GROUP_FORK, .kind = kind_,         \
+        .word = "fork", .site = site_, .name = name_, .group = GROUP_FORK, .kind = kind_,          \
         .action = "fork", .rounds = ROUNDS_FORK, .bare_calls = FORKS,                              \
         .jump = {.entry = true, .follow = follow_, .calls = FORKS, .runs = 1},                     \
         .kernel = {.entry = true, .calls = kernel_, .runs = 1}, .hits_a_call_jump = hits_,         \
