@@ -509,7 +509,8 @@ void tl_batch_refresh(struct tl_batch *batch)
             if (batch->uprobes && !tl_uprobes_count(batch->uprobes, state->uprobe, &hits, NULL))
                 state->hits = hits;
         } else if (batch->session->options.mode == TL_MODE_LATENCY) {
-            if (memory.data)
+            // A large read: only of what was hit, and while it runs tl_session_latency does it.
+            if (jump && jump[state->counter] && !batch->attached)
                 latency_refresh(batch, &memory, i);
         } else if (state->rung != TL_RUNG_REFUSED && jump) {
             state->hits = jump[state->counter];

@@ -212,10 +212,10 @@ static int line_hist(struct tl_session *session, size_t line, struct tl_hist *ou
             continue;
         tl_install_memory(batch->install, &memory);
         for (size_t k = 0; k < batch->state_count; k++) {
-            struct tl_hist hist = {0};
             if (batch->state[k].line != line || batch->state[k].rung == TL_RUNG_REFUSED ||
                 batch->state[k].rung == TL_RUNG_KERNEL)
                 continue;
+            struct tl_hist hist = {0}; // large: not for those that are passed over
             int error = tl_drain_hist(&memory, batch->state[k].counter, &hist, diag);
             if (error)
                 return error;

@@ -58,9 +58,9 @@ static int counts_fold(const struct tl_drain_memory *memory, uint32_t process, u
     uint32_t count = memory->layout.probe_count;
     int error = tl_drain_process_counts(memory, process, 0, count, hits, diag);
     for (uint32_t i = 0; !error && i < count; i++) {
-        struct tl_hist hist = {0};
         if (!hits[i])
             continue;
+        struct tl_hist hist = {0};
         if (i < memory->layout.hist_count)
             error = tl_drain_process_hist(memory, process, i, &hist, diag);
         if (error)
@@ -223,9 +223,9 @@ static void batch_retire(struct tl_session *session, uint32_t index)
         tl_install_memory(batch->install, &own);
     for (size_t i = 0; i < batch->state_count; i++) {
         const struct tl_session_site *state = &batch->state[i];
-        struct tl_hist hist = {0};
         if (!state->hits || !heir_find(batch, state, &memory, &probe))
             continue;
+        struct tl_hist hist = {0};
         if (memory.layout.hist_off && state->rung == TL_RUNG_JUMP && own.data &&
             tl_drain_hist(&own, state->counter, &hist, NULL) == 0)
             hist_add(&memory, probe, &hist);
