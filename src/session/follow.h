@@ -50,7 +50,8 @@ struct tl_loader {
     size_t listener_count;
     struct tl_file_key *ignored; // files that no probe text matches
     size_t ignored_count, ignored_room;
-    double last_ms; // when a notice was last answered
+    uint64_t missed; // notices without an answer, of batches that are gone
+    double last_ms;  // when a notice was last answered
 };
 
 // notice.c

@@ -14,6 +14,7 @@
 #define POLL_BUSY_MS 2 // ... while libraries or programs come one after the other
 #define BUSY_MS 500.0  // how long that is thought to go on
 #define EXEC_SITES_MAX 8
+#define CATCH_UPS_MAX 3 // in one poll
 
 static const char *const exec_names[] = {"execve", "execveat", "fexecve"};
 
@@ -233,8 +234,12 @@ static void batch_listen(struct tl_session *session, struct tl_batch *batch)
         else
             return;
     }
-    if (missed)
+    // What was missed while this was done; whoever comes after the heartbeat waits again.
+    missed |= heartbeat(batch, memory.data);
+    for (int i = 0; missed && i < CATCH_UPS_MAX; i++) {
         missed_catch_up(session, batch);
+        missed = heartbeat(batch, memory.data);
+    }
 }
 
 void tl_notice_poll(struct tl_session *session)
@@ -247,25 +252,33 @@ void tl_notice_poll(struct tl_session *session)
     }
 }
 
+static uint64_t batch_missed(const struct tl_batch *batch)
+{
+    struct tl_drain_memory memory = {0};
+    if (batch->install)
+        tl_install_memory(batch->install, &memory);
+    return memory.data ? __atomic_load_n(&((struct tl_data_header *)memory.data)->missed,
+                                         __ATOMIC_RELAXED)
+                       : 0;
+}
+
 void tl_notice_batch_gone(struct tl_session *session, const struct tl_batch *batch)
 {
-    for (size_t i = 0; session->loader && i < session->loader->listener_count; i++) {
-        if (session->loader->listener[i].batch == batch)
-            session->loader->listener[i].batch = NULL;
+    struct tl_loader *loader = tl_loader_state(session);
+    if (!loader)
+        return;
+    loader->missed += batch_missed(batch);
+    for (size_t i = 0; i < loader->listener_count; i++) {
+        if (loader->listener[i].batch == batch)
+            loader->listener[i].batch = NULL;
     }
 }
 
 void tl_notice_missed(struct tl_session *session)
 {
-    uint64_t missed = 0;
-    for (size_t i = 0; i < session->batch_count; i++) {
-        struct tl_drain_memory memory = {0};
-        if (session->batch[i]->install)
-            tl_install_memory(session->batch[i]->install, &memory);
-        if (memory.data)
-            missed += __atomic_load_n(&((struct tl_data_header *)memory.data)->missed,
-                                      __ATOMIC_RELAXED);
-    }
+    uint64_t missed = session->loader ? session->loader->missed : 0;
+    for (size_t i = 0; i < session->batch_count; i++)
+        missed += batch_missed(session->batch[i]);
     if (missed)
         tl_session_note(session,
                         "%llu times a thread that changed what is loaded, or executed a program, got "
