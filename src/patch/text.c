@@ -17,7 +17,8 @@
 
 struct tl_text_group {
     tl_addr addr;
-    size_t size;
+    size_t size;         // read: with the bytes that the last patch relies on
+    size_t write_size;   // up to the last patch's end: what follows may be the next group's
     size_t first, count; // of writes
     uint8_t *bytes;      // as read; NULL: can't be read
 };
@@ -31,7 +32,9 @@ static void group_load(struct tl_target *target, const struct tl_writes *writes,
                        struct tl_text_group *group, tl_addr end)
 {
     group->addr = writes->write[group->first].patch.addr;
+    const struct tl_patch *last = &writes->write[group->first + group->count - 1].patch;
     group->size = (size_t)(end - group->addr);
+    group->write_size = (size_t)(last->addr + last->size - group->addr);
     group->bytes = group->size ? malloc(group->size) : NULL;
     if (group->bytes && tl_target_read(target, group->addr, group->bytes, group->size, NULL) != 0) {
         free(group->bytes);
@@ -215,9 +218,9 @@ bool tl_text_without_ours(const struct tl_text_view *text, const struct tl_write
 static int group_write(struct tl_target *target, struct tl_text_group *group, const uint8_t *bytes,
                        struct tl_diag *diag)
 {
-    int error = tl_target_write(target, group->addr, bytes, group->size, NULL, diag);
+    int error = tl_target_write(target, group->addr, bytes, group->write_size, NULL, diag);
     if (!error)
-        memcpy(group->bytes, bytes, group->size);
+        memcpy(group->bytes, bytes, group->write_size);
     return error;
 }
 

@@ -411,6 +411,7 @@ static void values(void)
 uint64_t tail_direct(uint64_t), tail_cond(uint64_t), tail_pointer(uint64_t), tail_memory(uint64_t);
 uint64_t tail_first(uint64_t), tail_second(uint64_t), tail_deep(uint64_t), tail_self(uint64_t);
 uint64_t tail_target(uint64_t), tail_other(uint64_t), loops_to_entry(uint64_t), two_returns(uint64_t);
+uint64_t crosses_page(uint64_t);
 void only_ret(void);
 
 PROBED uint64_t compiled_target(uint64_t value)
@@ -433,14 +434,15 @@ static void tails(void)
     for (uint64_t i = 0; i < ROUNDS; i++) {
         sum = sum * 31 + tail_direct(i) + tail_cond(i) + tail_pointer(i) + tail_memory(i) + tail_first(i);
         sum = sum * 31 + tail_deep(i) + loops_to_entry(i % 10 + 1) + two_returns(i) + tail_self(i % 5);
-        sum = sum * 31 + compiled_tail(i) + compiled_indirect(i);
+        sum = sum * 31 + compiled_tail(i) + compiled_indirect(i) + crosses_page(i);
         only_ret();
     }
     printf("sum %" PRIu64 "\n", sum);
     static const char *const once[] = {"tail_direct",   "tail_cond",      "tail_pointer",
                                        "tail_memory",   "tail_first",     "tail_second",
                                        "tail_deep",     "loops_to_entry", "two_returns",    "tail_self",
-                                       "compiled_tail", "compiled_indirect", "only_ret"};
+                                       "compiled_tail", "compiled_indirect", "only_ret",
+                                       "crosses_page"};
     for (size_t i = 0; i < sizeof once / sizeof *once; i++)
         expect(once[i], ROUNDS, ROUNDS);
     // direct, second, deep; half of cond and pointer. The other one: memory, and the other halves.

@@ -107,6 +107,20 @@ begin two_returns
         rep ret
 end two_returns
 
+        // The branch on the first instruction leaves the page and ends in the first byte of the branch on the
+        // second: two pages' writes meet.
+        .p2align 12
+        .skip 4095, 0xcc
+        .globl crosses_page
+        .type crosses_page, @function
+crosses_page:
+        .cfi_startproc
+        lea 1(%rdi), %rax
+        lea 0x12345678(%rax), %rax
+        ret
+        .cfi_endproc
+        .size crosses_page, . - crosses_page
+
         .section .data.rel.local, "aw"
         .p2align 3
 tail_targets:

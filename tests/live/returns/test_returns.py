@@ -102,6 +102,11 @@ class Returns(Case):
                     self.same("count", [program, mode], [*(f"libc.so.6:{n}" for n in names),
                                                          *returns_of("libc.so.6", *names)], *way)
 
+    def test_neighbours_on_two_pages(self):
+        _, report = self.same("count", [FRAMES, "tails"], [f"uprobe:{FRAMES}:crosses_page", f"uprobe:{FRAMES}:crosses_page+4"],
+                              "--method", "jump")
+        self.assertEqual([c["hits"] for c in report.counts.values()], [1000, 1000], report.probes)
+
     def test_main_returns_once(self):
         for way in WAYS.values():
             _, report = self.same("count", [FRAMES, "values"], ["main", *returns_of(FRAMES, "main")], *way)
