@@ -183,6 +183,10 @@ bool tl_batch_request_alone(const struct tl_batch *batch, uint32_t request, uint
 // Sums the sites' hits and losses into the report lines. (session.c)
 void tl_session_lines_sum(struct tl_session *session);
 
+// A jump that was written, people's or a guard's, covers a byte of [addr, addr + size), or its branch ends in
+// one: no breakpoint, ours or the kernel's, may go there.
+bool tl_batch_covers(const struct tl_batch *batch, tl_addr addr, uint64_t size);
+
 // ---- events.c
 // Puts what the kernel's probes recorded into the stream.
 int tl_batch_kernel_events(struct tl_batch *batch, struct tl_diag *diag);

@@ -51,27 +51,6 @@ static int work_init(struct kernel_work *work, size_t site_max, size_t module_co
     return 0;
 }
 
-// The sites that a window of ours covers, or whose first byte is a part of a branch of ours, must
-// not be probed by the kernel. The guards of fault handlers have no site of their own, so all
-// requests count.
-static bool window_covers(const struct tl_batch *batch, tl_addr addr)
-{
-    for (size_t i = 0; i < batch->request_count; i++) {
-        const struct tl_plan *plan = tl_plan_get(batch->plans, i);
-        bool written = batch->results && batch->results[i].refusal == TL_REFUSE_NONE;
-        if (plan->rung != TL_RUNG_JUMP || !written)
-            continue;
-        if (addr >= plan->addr && addr < plan->addr + plan->window_size)
-            return true;
-        for (size_t k = 0; k < plan->patch_count; k++) {
-            const struct tl_patch *patch = &plan->patch[k];
-            if (addr >= patch->addr && addr < patch->addr + patch->size + patch->relied)
-                return true;
-        }
-    }
-    return false;
-}
-
 static bool site_file_off(const struct tl_module *module, tl_addr vaddr, uint64_t *off)
 {
     const struct tl_segment *segment = NULL;
@@ -173,7 +152,7 @@ static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
             batch->state[i].refusal = TL_REFUSE_KERNEL_WRONG;
             continue;
         }
-        if (batch->plans && window_covers(batch, site->addr))
+        if (tl_batch_covers(batch, site->addr, 1))
             continue; // the jump's refusal stands
         work->index[work->count] = i;
         work->sites[work->count++] = (struct tl_uprobe_site){

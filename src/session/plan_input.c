@@ -200,6 +200,24 @@ bool tl_batch_request_alone(const struct tl_batch *batch, uint32_t request, uint
     return true;
 }
 
+bool tl_batch_covers(const struct tl_batch *batch, tl_addr addr, uint64_t size)
+{
+    tl_addr end = addr + size;
+    for (size_t i = 0; batch->plans && batch->results && i < batch->request_count; i++) {
+        const struct tl_plan *plan = tl_plan_get(batch->plans, i);
+        if (plan->rung != TL_RUNG_JUMP || batch->results[i].refusal != TL_REFUSE_NONE)
+            continue;
+        if (plan->addr < end && addr < plan->addr + plan->window_size)
+            return true;
+        for (size_t k = 0; k < plan->patch_count; k++) {
+            const struct tl_patch *patch = &plan->patch[k];
+            if (patch->addr < end && addr < patch->addr + patch->size + patch->relied)
+                return true;
+        }
+    }
+    return false;
+}
+
 // ---- plans -> sites -----------------------------------------------------------------------------
 
 // The first of the site's requests that got no place, or the first of all.

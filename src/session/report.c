@@ -1,5 +1,5 @@
 // What a session tells: one report a site, totals, notes.
-#include "session/internal.h"
+#include "session/follow.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,7 +135,7 @@ void tl_session_totals(const struct tl_session *session, struct tl_session_total
                                       .attach_ms = session->attach_ms,
                                       .stopped_ms = session->stopped_ms,
                                       .detach_ms = session->detach_ms,
-                                      .processes = 1};
+                                      .processes = tl_follow_count(session)};
     for (size_t i = 0; i < session->line_count; i++) {
         const struct tl_session_line *line = &session->lines[i];
         const struct tl_session_site *state = &session->batch[line->batch]->state[line->site];

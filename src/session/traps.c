@@ -102,32 +102,14 @@ static bool is_libc(const struct tl_module *module)
            strncmp(base, "ld-", 3) == 0;
 }
 
-// A window or a patch of a jump that was written.
-static bool jump_covers(const struct tl_batch *batch, const struct tl_plan_request *request)
-{
-    tl_addr addr = request->facts.vaddr + (tl_addr)request->bias;
-    tl_addr end = addr + request->facts.insn[0].size;
-    for (size_t i = 0; batch->plans && batch->results && i < batch->request_count; i++) {
-        const struct tl_plan *plan = tl_plan_get(batch->plans, i);
-        if (plan->rung != TL_RUNG_JUMP || batch->results[i].refusal != TL_REFUSE_NONE)
-            continue;
-        if (plan->addr < end && addr < plan->addr + plan->window_size)
-            return true;
-        for (size_t k = 0; k < plan->patch_count; k++) {
-            const struct tl_patch *patch = &plan->patch[k];
-            if (patch->addr < end && addr < patch->addr + patch->size + patch->relied)
-                return true;
-        }
-    }
-    return false;
-}
-
 static enum tl_refusal request_refusal(const struct tl_batch *batch, uint32_t index)
 {
     const struct tl_plan_request *request = &batch->requests[index];
     if (is_libc(tl_modules_get(batch->modules, request->module)))
         return TL_REFUSE_TRAP_LIBC;
-    return jump_covers(batch, request) ? TL_REFUSE_WINDOW_PROBE : TL_REFUSE_NONE;
+    tl_addr addr = request->facts.vaddr + (tl_addr)request->bias;
+    return tl_batch_covers(batch, addr, request->facts.insn[0].size) ? TL_REFUSE_WINDOW_PROBE
+                                                                     : TL_REFUSE_NONE;
 }
 
 static enum tl_refusal site_refusal(const struct tl_batch *batch,
