@@ -1,5 +1,5 @@
-// Processes that have children, one way per mode, argv[1]. Prints results that no probe may change, and how
-// often work() was called: in the first process, and in all ("follow", see returns/told.h).
+// Processes that have children, one way per mode, argv[1]. Prints results that no probe may change,
+// and how often work() was called: in the first process, and in all ("follow", see returns/told.h).
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -323,7 +323,8 @@ static void shells(void)
 {
     char line[4096];
     int sum = 0;
-    snprintf(line, sizeof line, "%s 10; %s 20 | cat; (%s 30); /bin/true", leaf_path, leaf_path, leaf_path);
+    snprintf(line, sizeof line, "%s 10; %s 20 | cat; (%s 30); /bin/true", leaf_path, leaf_path,
+             leaf_path);
     fflush(stdout);
     for (int i = 0; i < 10; i++)
         sum += system(line);

@@ -1,4 +1,5 @@
-// The other program: calls leaf_work() as often as it is told, in threads and in one more child too.
+// The other program: calls leaf_work() as often as it is told, in threads and in one more child
+// too.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

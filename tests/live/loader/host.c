@@ -1,5 +1,5 @@
-// Loads and drops libraries, one way per mode, argv[1]; argv[2] and argv[3] are two libraries made of guest.c
-// with the letters a and b, argv[4] one of which nothing is probed. See returns/told.h.
+// Loads and drops libraries, one way per mode, argv[1]; argv[2] and argv[3] are two libraries made
+// of guest.c with the letters a and b, argv[4] one of which nothing is probed. See returns/told.h.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
@@ -68,7 +68,8 @@ static void once(void)
 static void kept(void)
 {
     host_call(1);
-    printf("sum %" PRIu64 "\n", sums(opens(library[0]), 'a', 500) + sums(opens(library[0]), 'a', 500));
+    printf("sum %" PRIu64 "\n",
+           sums(opens(library[0]), 'a', 500) + sums(opens(library[0]), 'a', 500));
     tell('a', 1, 1000);
 }
 
@@ -135,7 +136,8 @@ static uint64_t now_ns(void)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-// Lines from stdin: "load N" (library N, 0 to 2; the answer is how long it took, ns), "drop", "end".
+// Lines from stdin: "load N" (library N, 0 to 2; the answer is how long it took, ns), "drop",
+// "end".
 static void serves(void)
 {
     char line[64];
@@ -161,9 +163,12 @@ static void serves(void)
 static const struct mode {
     const char *name;
     void (*run)(void);
-} modes[] = {{"once", once},       {"kept", kept},
-             {"again", again},     {"in_turn", in_turn},
-             {"two_threads", two_threads}, {"other_namespace", other_namespace},
+} modes[] = {{"once", once},
+             {"kept", kept},
+             {"again", again},
+             {"in_turn", in_turn},
+             {"two_threads", two_threads},
+             {"other_namespace", other_namespace},
              {"serves", serves}};
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-// Threads and processes that begin or end inside probed functions, one way per mode, argv[1]. Prints
-// results that no probe may change, and what probes must have counted (told.h).
+// Threads and processes that begin or end inside probed functions, one way per mode, argv[1].
+// Prints results that no probe may change, and what probes must have counted (told.h).
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -314,10 +314,12 @@ PROBED int cloned_main(void *opaque)
 PROBED int clones(uint64_t value)
 {
     int status = 0;
-    char *stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *stack =
+        mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack == MAP_FAILED)
         fail("mmap");
-    pid_t pid = clone(cloned_main, stack + STACK_SIZE, CLONE_VM | SIGCHLD, (void *)(uintptr_t)value);
+    pid_t pid =
+        clone(cloned_main, stack + STACK_SIZE, CLONE_VM | SIGCHLD, (void *)(uintptr_t)value);
     waitpid(pid, &status, 0);
     munmap(stack, STACK_SIZE);
     return WEXITSTATUS(status);
@@ -364,9 +366,15 @@ static const struct mode {
     const char *name;
     void (*run)(void);
 } modes[] = {
-    {"thread_exits", thread_exits}, {"told_exits", told_exits}, {"cancellations", cancellations}, {"vanished", vanished},
-    {"movers", movers},             {"fork_inside", fork_inside},     {"vfork_inside", vfork_inside},
-    {"clone_inside", clone_inside}, {"exit_inside", exit_inside},
+    {"thread_exits", thread_exits},
+    {"told_exits", told_exits},
+    {"cancellations", cancellations},
+    {"vanished", vanished},
+    {"movers", movers},
+    {"fork_inside", fork_inside},
+    {"vfork_inside", vfork_inside},
+    {"clone_inside", clone_inside},
+    {"exit_inside", exit_inside},
 };
 
 int main(int argc, char **argv)

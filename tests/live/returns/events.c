@@ -35,8 +35,9 @@ PROBED uint64_t takes(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e
 
 static void arguments(void)
 {
-    static const uint64_t edges[] = {0,         1,          INT32_MAX,           (uint64_t)INT32_MAX + 1,
-                                     UINT32_MAX, INT64_MAX, (uint64_t)INT64_MIN, UINT64_MAX};
+    static const uint64_t edges[] = {
+        0,          1,         INT32_MAX,           (uint64_t)INT32_MAX + 1,
+        UINT32_MAX, INT64_MAX, (uint64_t)INT64_MIN, UINT64_MAX};
     uint64_t random = 88172645463325252u;
     for (uint32_t i = 0; i < 1000; i++) {
         uint64_t a[6];
@@ -47,8 +48,9 @@ static void arguments(void)
             a[k] = i % 2 ? random : edges[random % 8];
         }
         uint64_t value = takes(a[0], a[1], a[2], a[3], a[4], a[5]);
-        printf("args takes %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", a[0],
-               a[1], a[2], a[3], a[4], a[5]);
+        printf("args takes %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+               "\n",
+               a[0], a[1], a[2], a[3], a[4], a[5]);
         printf("ret takes %" PRIu64 " 64\n", value);
     }
     expect("takes", 1000, 1000);
@@ -171,7 +173,8 @@ static void flood(const char *path)
 {
     pthread_t thread;
     int file = open(path, O_RDWR);
-    volatile uint64_t *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    volatile uint64_t *progress =
+        mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (progress == MAP_FAILED)
         fail("mmap");
     const uint64_t tid = own_tid(), pid = (uint64_t)getpid();

@@ -1,5 +1,5 @@
-// Functions that are left in every way that one thread knows, one way per mode, argv[1]. Prints results
-// that no probe may change, and what probes must have counted (told.h).
+// Functions that are left in every way that one thread knows, one way per mode, argv[1]. Prints
+// results that no probe may change, and what probes must have counted (told.h).
 #include <execinfo.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -376,10 +376,12 @@ static void tell_ret(const char *name, uint64_t value, int bits)
 
 static void values(void)
 {
-    static const uint64_t samples[] = {0,          1,         5,          6,
-                                       UINT8_MAX,  INT32_MAX, UINT32_MAX, (uint64_t)1 << 53,
-                                       INT64_MAX,  (uint64_t)INT64_MIN,   UINT64_MAX,
-                                       0xfedcba9876543210u};
+    static const uint64_t samples[] = {0,          1,
+                                       5,          6,
+                                       UINT8_MAX,  INT32_MAX,
+                                       UINT32_MAX, (uint64_t)1 << 53,
+                                       INT64_MAX,  (uint64_t)INT64_MIN,
+                                       UINT64_MAX, 0xfedcba9876543210u};
     const size_t count = sizeof samples / sizeof *samples;
     for (size_t i = 0; i < count; i++) {
         const uint64_t x = samples[i];
@@ -406,11 +408,13 @@ static void values(void)
         expect(names[i], count, count);
 }
 
-// ---- tail calls, and the shortest function -------------------------------------------------------
+// ---- tail calls, and the shortest function
+// -------------------------------------------------------
 
 uint64_t tail_direct(uint64_t), tail_cond(uint64_t), tail_pointer(uint64_t), tail_memory(uint64_t);
 uint64_t tail_first(uint64_t), tail_second(uint64_t), tail_deep(uint64_t), tail_self(uint64_t);
-uint64_t tail_target(uint64_t), tail_other(uint64_t), loops_to_entry(uint64_t), two_returns(uint64_t);
+uint64_t tail_target(uint64_t), tail_other(uint64_t), loops_to_entry(uint64_t),
+    two_returns(uint64_t);
 uint64_t crosses_page(uint64_t);
 void only_ret(void);
 
@@ -432,17 +436,18 @@ static void tails(void)
 {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < ROUNDS; i++) {
-        sum = sum * 31 + tail_direct(i) + tail_cond(i) + tail_pointer(i) + tail_memory(i) + tail_first(i);
-        sum = sum * 31 + tail_deep(i) + loops_to_entry(i % 10 + 1) + two_returns(i) + tail_self(i % 5);
+        sum = sum * 31 + tail_direct(i) + tail_cond(i) + tail_pointer(i) + tail_memory(i) +
+              tail_first(i);
+        sum = sum * 31 + tail_deep(i) + loops_to_entry(i % 10 + 1) + two_returns(i) +
+              tail_self(i % 5);
         sum = sum * 31 + compiled_tail(i) + compiled_indirect(i) + crosses_page(i);
         only_ret();
     }
     printf("sum %" PRIu64 "\n", sum);
-    static const char *const once[] = {"tail_direct",   "tail_cond",      "tail_pointer",
-                                       "tail_memory",   "tail_first",     "tail_second",
-                                       "tail_deep",     "loops_to_entry", "two_returns",    "tail_self",
-                                       "compiled_tail", "compiled_indirect", "only_ret",
-                                       "crosses_page"};
+    static const char *const once[] = {
+        "tail_direct",   "tail_cond",         "tail_pointer",   "tail_memory", "tail_first",
+        "tail_second",   "tail_deep",         "loops_to_entry", "two_returns", "tail_self",
+        "compiled_tail", "compiled_indirect", "only_ret",       "crosses_page"};
     for (size_t i = 0; i < sizeof once / sizeof *once; i++)
         expect(once[i], ROUNDS, ROUNDS);
     // direct, second, deep; half of cond and pointer. The other one: memory, and the other halves.
@@ -451,7 +456,8 @@ static void tails(void)
     expect("compiled_target", 2 * ROUNDS, 2 * ROUNDS);
 }
 
-// ---- functions that never return -----------------------------------------------------------------
+// ---- functions that never return
+// -----------------------------------------------------------------
 
 PROBED __attribute__((noreturn)) void never_exits(int status)
 {
@@ -503,10 +509,10 @@ static const struct mode {
     const char *name;
     void (*run)(void);
 } modes[] = {
-    {"recursion", recursion}, {"deepest", deepest},       {"jumps", jumps},
-    {"same_place", same_place}, {"setjmps", setjmps},     {"handlers", handlers},
-    {"storm", storm},         {"coroutines", coroutines}, {"backtraces", backtraces},
-    {"values", values},       {"tails", tails},           {"never", never},
+    {"recursion", recursion},   {"deepest", deepest},       {"jumps", jumps},
+    {"same_place", same_place}, {"setjmps", setjmps},       {"handlers", handlers},
+    {"storm", storm},           {"coroutines", coroutines}, {"backtraces", backtraces},
+    {"values", values},         {"tails", tails},           {"never", never},
 };
 
 int main(int argc, char **argv)

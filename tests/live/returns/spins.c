@@ -1,5 +1,6 @@
-// Functions that know how long they took: measured inside, and by the caller outside. What a probe says
-// lies between the two. One way per mode, argv[1]; lines "inside NAME NS.." and "outside NAME NS..".
+// Functions that know how long they took: measured inside, and by the caller outside. What a probe
+// says lies between the two. One way per mode, argv[1]; lines "inside NAME NS.." and "outside NAME
+// NS..".
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -203,9 +204,12 @@ static void forever(void)
 static const struct mode {
     const char *name;
     void (*run)(void);
-} modes[] = {{"spin", spin},       {"rest", rest},
-             {"nest", nest},       {"threads", threads},
-             {"coroutines", coroutines}, {"forever", forever}};
+} modes[] = {{"spin", spin},
+             {"rest", rest},
+             {"nest", nest},
+             {"threads", threads},
+             {"coroutines", coroutines},
+             {"forever", forever}};
 
 int main(int argc, char **argv)
 {

@@ -1,13 +1,15 @@
-// What the victims of these tests tell the driver. Lines of other kinds are results, which no probe may
-// change.
+// What the victims of these tests tell the driver. Lines of other kinds are results, which no probe
+// may change.
 //
 //   expect NAME ENTRIES RETURNS       exact, whether children are followed or not
 //   follow NAME E R EF RF             without and with the calls of forked children
 //   moved NAME RETURNS                returns that another thread made than the one that entered
-//   unwound NAME FRAMES               returns that a trampoline may miss, and must count as dropped: an unwinder
-//                                     passed the live frame, no call made it, or the recursion is too deep
-//   ret NAME VALUE BITS               one return value, in the order of the calls; BITS are compared
-//   args NAME A1 .. A6                one call, in order
+//   unwound NAME FRAMES               returns that a trampoline may miss, and must count as
+//   dropped: an unwinder
+//                                     passed the live frame, no call made it, or the recursion is
+//                                     too deep
+//   ret NAME VALUE BITS               one return value, in the order of the calls; BITS are
+//   compared args NAME A1 .. A6                one call, in order
 #ifndef TL_TEST_TOLD_H
 #define TL_TEST_TOLD_H
 
