@@ -67,9 +67,10 @@ class Report:
 
 class Case(unittest.TestCase):
     def launched(self, command, *words, before=()):
-        """(result, report) of a probed run."""
+        """(result, report) of a probed run, children not followed (live/follow/ does that)."""
         with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
-            done = bare(*before, TRAPLESS, "count", "--json", "-o", out.name, *words, "--", *command)
+            done = bare(*before, TRAPLESS, "count", "--no-follow", "--json", "-o", out.name, *words, "--",
+                        *command)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done, Report(out.read())
 
