@@ -7,7 +7,7 @@ set -eu
 
 build="gcc libc6-dev make meson ninja-build pkg-config python3 libelf-dev liblzma-dev libzydis-dev
 libjansson-dev libiberty-dev libcmocka-dev libunicorn-dev redis-server redis-tools sqlite3
-libsqlite3-dev openssl musl-tools lld mold binutils g++ golang-go"
+libsqlite3-dev openssl musl-tools lld mold binutils g++ golang-go libpython3.11-testsuite"
 demo="python3 redis-server redis-tools"
 tidy="clang-tidy cppcheck"
 

@@ -48,10 +48,9 @@ struct way {
 enum { GROUP_COUNT, GROUP_EVENT, GROUP_RETURN, GROUP_LATENCY, GROUP_FORK, GROUPS };
 static const char *const group_titles[GROUPS] = {
     [GROUP_COUNT] = "entry count, ns added to a call (median); kernel: uprobe",
-    [GROUP_EVENT] =
-        "entry event with time, thread and 6 arguments, ns added to a call; kernel: uprobe, BPF "
-        "ring;\n4,000 calls at a time into a ring of 4,096, which is emptied between; none was "
-        "lost",
+    [GROUP_EVENT] = ("entry event with time, thread and 6 arguments, ns added to a call; kernel: "
+                     "uprobe, BPF ring;\n4,000 calls at a time into a ring of 4,096, which is "
+                     "emptied between; none was lost"),
     [GROUP_RETURN] = "return count, ns added to a call; kernel: uretprobe",
     [GROUP_LATENCY] =
         "entry to return latency, ns added to a call; kernel: uprobe and uretprobe that only count",

@@ -140,7 +140,7 @@ static void program_probe(struct tl_session *session, struct tl_target *target)
         batch = session->batch[before];
     if (batch)
         old_end(session, batch);
-    if (!error)
+    if (!error && batch)
         error = program_place(batch, &diag);
     if (error)
         tl_follow_note(session, "pid %d: executed a program that is not probed: %s\n", (int)pid,

@@ -109,8 +109,7 @@ static int some_explain(struct tl_batch *batch, const struct tl_plan_options *pl
                         size_t count, struct tl_diag *diag)
 {
     int error = tl_batch_points(batch, first, count, diag);
-    for (bool again = true; !error && again;) {
-        again = false;
+    while (!error) {
         error = tl_batch_requests(batch, diag);
         if (error || !batch->request_count)
             break;
@@ -119,13 +118,14 @@ static int some_explain(struct tl_batch *batch, const struct tl_plan_options *pl
                               batch->request_count, &batch->plans, diag);
         if (error)
             break;
-        again = tl_batch_points_fallback(batch, first, count) != 0;
+        bool again = tl_batch_points_fallback(batch, first, count) != 0;
         if (!again)
             tl_session_take_plans(batch, first, count);
         tl_plan_set_destroy(batch->plans);
         batch->plans = NULL;
-        if (again)
-            error = tl_batch_points(batch, first, count, diag);
+        if (!again)
+            break;
+        error = tl_batch_points(batch, first, count, diag);
     }
     if (!error)
         error = tl_session_traps_explain(batch, plan, first, count, diag);

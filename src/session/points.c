@@ -288,7 +288,7 @@ static bool exits_earlier(struct tl_batch *batch, size_t index, const struct cro
         if (!point_moves(batch, point, crowd))
             continue;
         if (!state->exit_level)
-            state->exit_level = calloc(count, sizeof *state->exit_level);
+            state->exit_level = calloc(count + 1, sizeof *state->exit_level);
         if (!state->exit_level || point->exit >= count ||
             ++state->exit_level[point->exit] > exits[point->exit].early_count)
             return false;
