@@ -20,13 +20,14 @@ def read_log(path):
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def run_suite(build, suite, jobs, multiplier):
-    """Runs one suite, prints a line for each test. Returns its counts, or None if meson failed."""
+def run_suite(build, suite, without, jobs, multiplier):
+    """Runs one suite, without tests of some others, prints a line for each test. Returns its counts, or None if meson failed."""
     logbase = f"check-{os.getpid()}-{suite}"
     log_folder = os.path.join(build, "meson-logs")
     log = os.path.join(log_folder, logbase + ".json")
     command = ["meson", "test", "-C", build, "--no-rebuild", "--suite", suite, "--num-processes",
                str(jobs), "--logbase", logbase, "--timeout-multiplier", multiplier]
+    command += [word for name in without for word in ("--no-suite", name)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           check=False)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -56,13 +57,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True)
     parser.add_argument("--suite", action="append", default=[])
+    parser.add_argument("--no-suite", action="append", default=[])
     parser.add_argument("--timeout-multiplier", default="1")
     arguments = parser.parse_args()
     total = {"passed": 0, "failed": 0, "skipped": 0}
     for suite in arguments.suite:
         # Tests of live processes would disturb each other's timing.
         jobs = os.cpu_count() if suite in PARALLEL else 1
-        counts = run_suite(arguments.build, suite, jobs, arguments.timeout_multiplier)
+        counts = run_suite(arguments.build, suite, arguments.no_suite, jobs, arguments.timeout_multiplier)
         if counts is None:
             counts = {"failed": 1}
         for kind, count in counts.items():

@@ -168,6 +168,7 @@ int tl_batch_lines(struct tl_batch *batch, struct tl_diag *diag)
     int error = tl_sites_distinct(batch->modules, &batch->sites, diag);
     if (error)
         return error;
+    batch->lines_before = session->line_count;
     size_t before = session->line_count, max = before + batch->sites.count;
     struct tl_session_line *lines = realloc(session->lines, (max + 1) * sizeof *lines);
     if (!lines)
@@ -454,6 +455,25 @@ static int rungs_place(struct tl_batch *batch, struct tl_diag *diag)
     return error ? error : tl_session_traps(batch, diag);
 }
 
+// A line that another batch placed is told as placed; that this one could not is said apart.
+static void refusals_note(struct tl_batch *batch)
+{
+    struct tl_session *session = batch->session;
+    const struct tl_session_site *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; batch != session->batch[0] && i < batch->state_count; i++) {
+        const struct tl_session_site *state = &batch->state[i];
+        if (state->rung != TL_RUNG_REFUSED || state->line >= batch->lines_before)
+            continue;
+        first = first ? first : state;
+        count++;
+    }
+    if (count)
+        tl_follow_note(session, "%s: not probed: %zu that %s probed elsewhere %s refused: %s\n",
+                       session->lines[first->line].probe, count, count == 1 ? "is" : "are",
+                       count == 1 ? "was" : "were", tl_refusal_text(first->refusal));
+}
+
 int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
 {
     double start = tl_session_now_ms();
@@ -465,7 +485,9 @@ int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
     if (batch->install)
         tl_install_times(batch->install, &times);
     if (times.stopped_ms > batch->stopped_ms)
-        batch->stopped_ms = times.stopped_ms;
+        if (!error)
+        refusals_note(batch);
+    batch->stopped_ms = times.stopped_ms;
     batch->attach_ms = tl_session_now_ms() - start;
     return error;
 }

@@ -103,6 +103,7 @@ struct tl_batch {
     struct tl_batch_traps *traps;       // traps.c; NULL: no breakpoints
     struct tl_trampolines *trampolines; // trampoline.c; NULL until asked
     int stream_source; // of its rings; -1 none
+    size_t lines_before; // report lines that were there before its own
     bool attached, gone;
     double attach_ms, detach_ms, stopped_ms;
 };
