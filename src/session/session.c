@@ -157,7 +157,8 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag)
     return 0;
 }
 
-// A line is told as the newest batch that could place it has it; else as the newest has.
+// A line is told as a batch has it that had to give it up; else as the newest that could place it; else
+// as the newest.
 static void line_take(struct tl_session *session, uint32_t batch, uint32_t site)
 {
     const struct tl_session_site *state = &session->batch[batch]->state[site];
@@ -165,7 +166,8 @@ static void line_take(struct tl_session *session, uint32_t batch, uint32_t site)
     const struct tl_session_site *told = &session->batch[line->batch]->state[line->site];
     line->hits += state->hits;
     line->dropped += state->dropped;
-    if (state->rung != TL_RUNG_REFUSED || told->rung == TL_RUNG_REFUSED) {
+    if (state->closed ||
+        (!told->closed && (state->rung != TL_RUNG_REFUSED || told->rung == TL_RUNG_REFUSED))) {
         line->batch = batch;
         line->site = site;
     }
