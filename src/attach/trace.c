@@ -79,6 +79,13 @@ static int wait_look(const struct tl_target *target, pid_t tid, int *status)
         *status = W_EXITCODE(0, info.si_status);
         return 1;
     }
+    // Stopped for a signal that it is to get. Taking the status would take the signal too, should we die
+    // before we hand it on (Linux, kernel/exit.c: wait_task_stopped): a breakpoint's would be lost, and
+    // the thread run on in the middle of an instruction. Resuming it is all that is needed.
+    if (info.si_code == CLD_TRAPPED && !(info.si_status >> 8)) {
+        *status = W_STOPCODE(info.si_status);
+        return 1;
+    }
     return waitpid(tid, status, __WALL | WNOHANG) == tid;
 }
 
