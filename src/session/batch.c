@@ -148,8 +148,16 @@ int tl_batch_add(struct tl_batch *batch, const char *probe, struct tl_diag *diag
     return error ? error : matched;
 }
 
-// A session's line with this text. The first `sorted` lines are not in any order of text; later batches are
-// small, so a look through all is enough.
+uint32_t tl_batch_index(const struct tl_batch *batch)
+{
+    uint32_t index = 0;
+    while (batch->session->batch[index] != batch)
+        index++;
+    return index;
+}
+
+// The one of a session's first `count` lines with this text. Later batches are small, so a look
+// through all is enough.
 static struct tl_session_line *line_find(struct tl_session *session, size_t count, const char *probe)
 {
     for (size_t i = 0; i < count; i++) {
@@ -162,9 +170,7 @@ static struct tl_session_line *line_find(struct tl_session *session, size_t coun
 int tl_batch_lines(struct tl_batch *batch, struct tl_diag *diag)
 {
     struct tl_session *session = batch->session;
-    uint32_t number = 0;
-    while (session->batch[number] != batch)
-        number++;
+    uint32_t number = tl_batch_index(batch);
     int error = tl_sites_distinct(batch->modules, &batch->sites, diag);
     if (error)
         return error;
@@ -508,9 +514,8 @@ static void latency_refresh(struct tl_batch *batch, const struct tl_drain_memory
     struct tl_hist hist = {0};
     if (state->rung == TL_RUNG_REFUSED || tl_drain_hist(memory, state->counter, &hist, NULL))
         return;
-    state->hits = state->dropped = hist.lost;
-    for (size_t k = 0; k < TL_HIST_BUCKETS; k++)
-        state->hits += hist.bucket[k];
+    state->dropped = hist.lost;
+    state->hits = hist.lost + tl_hist_count(&hist);
 }
 
 void tl_batch_refresh(struct tl_batch *batch)

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define KERNEL_SOURCE 1024u // sources of kernel probes are numbered from here, by batch
 
@@ -103,11 +102,10 @@ static int kernel_event_push(void *opaque, const struct tl_uprobe_event *event)
 int tl_batch_kernel_events(struct tl_batch *batch, struct tl_diag *diag)
 {
     struct tl_session *session = batch->session;
-    struct pusher pusher = {.batch = batch, .source = KERNEL_SOURCE, .diag = diag};
+    struct pusher pusher = {.batch = batch, .diag = diag};
     if (!session->stream || !batch->uprobes)
         return 0;
-    while (session->batch[pusher.source - KERNEL_SOURCE] != batch)
-        pusher.source++;
+    pusher.source = KERNEL_SOURCE + tl_batch_index(batch);
     int count = tl_uprobes_events(batch->uprobes, kernel_event_push, &pusher, diag);
     return count < 0 ? count : 0;
 }
@@ -115,19 +113,15 @@ int tl_batch_kernel_events(struct tl_batch *batch, struct tl_diag *diag)
 // Those of all batches, and with them the stream may hand over what is older.
 static int kernel_events(struct tl_session *session, struct tl_diag *diag)
 {
-    struct timespec now;
+    const uint64_t now_ns = tl_clock_ticks(true); // read before the events
     bool any = false;
     int error = 0;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
     for (size_t i = 0; !error && i < session->batch_count; i++) {
         any |= session->batch[i]->uprobes != NULL;
         error = tl_batch_kernel_events(session->batch[i], diag);
     }
-    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    if (any) // a hit's record may take a while from its time to its place in the ring
-        tl_stream_set_pushed_until(session->stream, now_ns - KERNEL_LATE_NS);
-    else
-        tl_stream_set_pushed_until(session->stream, UINT64_MAX);
+    // A hit's record may take a while from its time to its place in the ring.
+    tl_stream_set_pushed_until(session->stream, any ? now_ns - KERNEL_LATE_NS : UINT64_MAX);
     return error;
 }
 

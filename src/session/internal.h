@@ -25,7 +25,6 @@ enum tl_site_return {
     TL_SITE_NO_RETURN,  // it has none
     TL_SITE_EXITS,      // a point at each exit
     TL_SITE_TRAMPOLINE, // the return address is replaced at the entry
-    TL_SITE_KERNEL,     // the kernel's uretprobe
 };
 
 // One site's state, parallel to tl_batch.sites.site[].
@@ -111,7 +110,7 @@ struct tl_batch {
 // What a person sees as one probe, whatever batches it is in.
 struct tl_session_line {
     char *probe;
-    uint32_t batch, site; // the newest of them
+    uint32_t batch, site; // the one that it is told as
     uint64_t hits, dropped; // sums, as of the last refresh
 };
 
@@ -157,10 +156,12 @@ void tl_batch_refresh(struct tl_batch *batch); // hits
 int tl_batch_verify(struct tl_batch *batch, struct tl_diag *diag);
 int tl_batch_detach(struct tl_batch *batch, struct tl_diag *diag);
 size_t tl_batch_placed(const struct tl_batch *batch);
+// Its place in session->batch.
+uint32_t tl_batch_index(const struct tl_batch *batch);
 
 // ---- points.c
 // Points for sites [first, first + count) that are not refused, as their return_way says (chosen here at the
-// first call: exits where all are known, else trampoline, kernel or refused). Replaces the last call's.
+// first call: exits where all are known, else trampoline or refused). Replaces the last call's.
 int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct tl_diag *diag);
 // After planning: exits that got no place are tried earlier, and sites where that is in vain get another
 // way. Returns how many changed (then: points, requests and plans again). Ends after a few rounds.
@@ -210,6 +211,9 @@ void tl_session_unguard(struct tl_batch *batch, size_t own);
 int tl_session_guards_refresh(struct tl_batch *batch, struct tl_diag *diag);
 int tl_session_guards_detach(struct tl_batch *batch, struct tl_diag *diag);
 void tl_session_guards_destroy(struct tl_batch *batch);
+
+// The jump's own reasons, which neither the kernel's probe nor a breakpoint shares. (plan_input.c)
+bool tl_refusal_of_jump(enum tl_refusal refusal);
 
 // ---- report.c, exits.c, expand.c, kernel.c
 // The instruction at vaddr, from the module's file. false: no text, or none.

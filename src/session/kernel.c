@@ -113,25 +113,8 @@ static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
         return false;
     if (state->rung != TL_RUNG_REFUSED || in_go_runtime(batch, index))
         return false;
-    switch (state->refusal) {
-    case TL_REFUSE_NO_REACH:
-    case TL_REFUSE_NO_WINDOW:
-    case TL_REFUSE_WINDOW_TARGET:
-    case TL_REFUSE_WINDOW_UNPROVED:
-    case TL_REFUSE_WINDOW_SYSCALL:
-    case TL_REFUSE_WINDOW_CALL:
-    case TL_REFUSE_WINDOW_END:
-    case TL_REFUSE_WINDOW_PROBE:
-    case TL_REFUSE_STACK_WORD:
-    case TL_REFUSE_FAULT_DISPLACED:
-    case TL_REFUSE_MAP_LIMIT:
-    case TL_REFUSE_SYSCALL:
-    case TL_REFUSE_PC_USE:
-    case TL_REFUSE_NO_STACK:
-        return true;
-    default:
-        return false;
-    }
+    return tl_refusal_of_jump(state->refusal) || state->refusal == TL_REFUSE_SYSCALL ||
+           state->refusal == TL_REFUSE_PC_USE;
 }
 
 static void sites_collect(struct tl_batch *batch, struct kernel_work *work)

@@ -200,6 +200,27 @@ bool tl_batch_request_alone(const struct tl_batch *batch, uint32_t request, uint
     return true;
 }
 
+bool tl_refusal_of_jump(enum tl_refusal refusal)
+{
+    switch (refusal) {
+    case TL_REFUSE_NO_REACH:
+    case TL_REFUSE_NO_WINDOW:
+    case TL_REFUSE_WINDOW_TARGET:
+    case TL_REFUSE_WINDOW_UNPROVED:
+    case TL_REFUSE_WINDOW_SYSCALL:
+    case TL_REFUSE_WINDOW_CALL:
+    case TL_REFUSE_WINDOW_END:
+    case TL_REFUSE_WINDOW_PROBE:
+    case TL_REFUSE_STACK_WORD:
+    case TL_REFUSE_FAULT_DISPLACED:
+    case TL_REFUSE_MAP_LIMIT:
+    case TL_REFUSE_NO_STACK:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool tl_batch_covers(const struct tl_batch *batch, tl_addr addr, uint64_t size)
 {
     tl_addr end = addr + size;

@@ -1,7 +1,7 @@
 // Which instructions one probe needs a place at: the site itself, or every exit of its function.
 //
 // A return is probed at the exits, with the stack untouched; where an exit is not known or can't be
-// patched, by the trampoline, then by the kernel. Invariant: a site's points are planned together, and
+// patched, by the trampoline. Invariant: a site's points are planned together, and
 // the site falls to its next way as a whole.
 #include "session/internal.h"
 
@@ -33,12 +33,11 @@ static bool site_is_go(struct tl_batch *batch, size_t index)
            !tl_analysis_site(module->analysis, site->vaddr, &facts, NULL) && facts.go;
 }
 
-// Behind exits that can't be had: the trampoline, the kernel, or a refusal.
+// Behind exits that can't be had: the trampoline, or a refusal.
 static void way_below_exits(struct tl_batch *batch, size_t index, enum tl_refusal why)
 {
     struct tl_session_site *state = &batch->state[index];
     const struct tl_session_options *options = &batch->session->options;
-    enum tl_refusal no_trampoline = TL_REFUSE_NONE;
     state->exit_refusal = (uint8_t)why;
     state->exit_count = 0;
     state->return_way = TL_SITE_NO_RETURN;
@@ -46,41 +45,53 @@ static void way_below_exits(struct tl_batch *batch, size_t index, enum tl_refusa
         refuse(state, why);
         return;
     }
-    no_trampoline = site_is_go(batch, index) ? TL_REFUSE_TRAMPOLINE
-                                             : tl_session_trampoline_refusal(batch, index);
+    enum tl_refusal no_trampoline = site_is_go(batch, index)
+                                        ? TL_REFUSE_TRAMPOLINE
+                                        : tl_session_trampoline_refusal(batch, index);
     if (no_trampoline == TL_REFUSE_NONE)
         state->return_way = TL_SITE_TRAMPOLINE;
     else
         refuse(state, options->return_way == TL_RETURN_TRAMPOLINE ? no_trampoline : why);
 }
 
-static void way_choose(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+// The exits of the site's function; a refusal when not all are known, or there is none.
+static enum tl_refusal exits_ask(struct tl_batch *batch, size_t index, struct tl_exit *exits,
+                                 size_t *count)
 {
-    struct tl_session_site *state = &batch->state[index];
     const struct tl_site *site = &batch->sites.site[index];
     struct tl_module *module = tl_modules_get(batch->modules, site->module);
     enum tl_refusal refusal = TL_REFUSE_NONE;
-    size_t count = 0;
+    *count = 0;
+    if (tl_module_analyse(module, NULL) ||
+        tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr, exits,
+                          TL_EXITS_MAX, count, &refusal, NULL))
+        refusal = TL_REFUSE_EXIT_UNKNOWN;
+    if (!refusal && !*count)
+        refusal = TL_REFUSE_NO_EXIT;
+    if (refusal)
+        *count = 0;
+    return refusal;
+}
+
+// Leaves the exits, where they are to be probed.
+static void way_choose(struct tl_batch *batch, size_t index, struct tl_exit *exits, size_t *count)
+{
+    struct tl_session_site *state = &batch->state[index];
     if (batch->session->options.mode == TL_MODE_LATENCY && site_is_go(batch, index)) {
         refuse(state, TL_REFUSE_NO_THREAD);
         return;
     }
-    if (tl_module_analyse(module, NULL) ||
-        tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr, exits,
-                          TL_EXITS_MAX, &count, &refusal, NULL))
-        refusal = TL_REFUSE_EXIT_UNKNOWN;
-    if (!refusal && !count)
-        refusal = TL_REFUSE_NO_EXIT;
-    if (refusal == TL_REFUSE_NO_EXIT)
+    enum tl_refusal refusal = exits_ask(batch, index, exits, count);
+    if (refusal == TL_REFUSE_NO_EXIT) {
         refuse(state, refusal);
-    else if (batch->session->options.return_way == TL_RETURN_TRAMPOLINE)
+    } else if (batch->session->options.return_way == TL_RETURN_TRAMPOLINE) {
         way_below_exits(batch, index, TL_REFUSE_NONE);
-    else if (refusal)
+    } else if (refusal) {
         way_below_exits(batch, index, refusal);
-    else
+    } else {
         state->return_way = TL_SITE_EXITS;
-    if (state->return_way == TL_SITE_EXITS)
-        state->exit_count = (uint32_t)count;
+        state->exit_count = (uint32_t)*count;
+    }
 }
 
 // ---- points -------------------------------------------------------------------------------------
@@ -99,7 +110,7 @@ static int point_add(struct tl_batch *batch, const struct tl_point *point)
     return 0;
 }
 
-static enum tl_record_kind entry_kind(const struct tl_batch *batch, size_t index)
+static enum tl_record_kind entry_kind(const struct tl_batch *batch)
 {
     switch (batch->session->options.mode) {
     case TL_MODE_EVENTS:
@@ -107,7 +118,6 @@ static enum tl_record_kind entry_kind(const struct tl_batch *batch, size_t index
     case TL_MODE_LATENCY:
         return TL_RECORD_ENTER;
     default:
-        (void)index;
         return TL_RECORD_HIT;
     }
 }
@@ -130,23 +140,9 @@ static bool point_is_exit(uint8_t kind, enum tl_probe_kind site)
            (kind == TL_RECORD_HIT && site == TL_PROBE_RETURN);
 }
 
-// The exits of a function whose exits are known.
-static size_t exits_find(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+static int exits_add(struct tl_batch *batch, size_t index, const struct tl_exit *exits,
+                     size_t count)
 {
-    const struct tl_site *site = &batch->sites.site[index];
-    struct tl_module *module = tl_modules_get(batch->modules, site->module);
-    enum tl_refusal refusal;
-    size_t count = 0;
-    if (tl_analysis_exits(module->analysis, site->function ? site->function : site->vaddr, exits,
-                          TL_EXITS_MAX, &count, &refusal, NULL) ||
-        refusal != TL_REFUSE_NONE)
-        return 0;
-    return count;
-}
-
-static int exits_add(struct tl_batch *batch, size_t index, struct tl_exit *exits)
-{
-    size_t count = exits_find(batch, index, exits);
     int error = 0;
     const uint8_t *level = batch->state[index].exit_level;
     for (size_t i = 0; !error && i < count; i++) {
@@ -165,7 +161,8 @@ static int exits_add(struct tl_batch *batch, size_t index, struct tl_exit *exits
     return error;
 }
 
-static int site_points(struct tl_batch *batch, size_t index, struct tl_exit *exits)
+static int site_points(struct tl_batch *batch, size_t index, const struct tl_exit *exits,
+                       size_t exit_count)
 {
     struct tl_session_site *state = &batch->state[index];
     const struct tl_site *site = &batch->sites.site[index];
@@ -178,11 +175,11 @@ static int site_points(struct tl_batch *batch, size_t index, struct tl_exit *exi
         error = point_add(batch, &entry);
     }
     if (!error && (site->kind == TL_PROBE_ENTRY || batch->session->options.mode == TL_MODE_LATENCY)) {
-        entry.kind = (uint8_t)entry_kind(batch, index);
+        entry.kind = (uint8_t)entry_kind(batch);
         error = point_add(batch, &entry);
     }
     if (!error && state->return_way == TL_SITE_EXITS)
-        error = exits_add(batch, index, exits);
+        error = exits_add(batch, index, exits, exit_count);
     state->point_count = (uint32_t)(batch->point_count - state->point_first);
     if (state->point_count)
         state->flags |= TL_SESSION_PLANNED;
@@ -198,11 +195,14 @@ int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct t
         struct tl_session_site *state = &batch->state[i];
         state->flags &= ~TL_SESSION_PLANNED;
         state->point_count = 0;
-        if (state->refusal == TL_REFUSE_NONE && state->return_way == TL_SITE_NO_RETURN &&
-            needs_return(batch, i))
-            way_choose(batch, i, exits);
+        size_t exit_count = 0;
+        if (state->refusal == TL_REFUSE_NONE && state->return_way == TL_SITE_EXITS)
+            (void)exits_ask(batch, i, exits, &exit_count); // known, as when it was chosen
+        else if (state->refusal == TL_REFUSE_NONE && state->return_way == TL_SITE_NO_RETURN &&
+                 needs_return(batch, i))
+            way_choose(batch, i, exits, &exit_count);
         if (state->refusal == TL_REFUSE_NONE)
-            error = site_points(batch, i, exits);
+            error = site_points(batch, i, exits, exit_count);
     }
     free(exits);
     return error ? tl_diag_set(diag, error, "out of memory for %zu sites", count) : 0;
@@ -326,7 +326,8 @@ size_t tl_batch_points_fallback(struct tl_batch *batch, size_t first, size_t cou
     for (size_t i = first; exits && crowd.entry && i < first + count; i++) {
         if (!site_moves(batch, i, &crowd))
             continue;
-        size_t exit_count = exits_find(batch, i, exits);
+        size_t exit_count;
+        (void)exits_ask(batch, i, exits, &exit_count); // known: they have points
         if (!exits_earlier(batch, i, &crowd, exits, exit_count))
             way_below_exits(batch, i, TL_REFUSE_EXIT_UNPATCHED);
         changed++;

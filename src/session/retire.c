@@ -90,14 +90,6 @@ int tl_process_fold(struct tl_batch *batch, uint32_t process, struct tl_diag *di
 
 // ---- batches ------------------------------------------------------------------------------------
 
-static uint32_t batch_index(const struct tl_session *session, const struct tl_batch *batch)
-{
-    uint32_t index = 0;
-    while (session->batch[index] != batch)
-        index++;
-    return index;
-}
-
 void tl_batch_drop(struct tl_batch *batch)
 {
     struct tl_session *session = batch->session;
@@ -118,7 +110,7 @@ static bool is_empty(const struct tl_batch *batch)
 void tl_batch_settle(struct tl_batch *batch)
 {
     struct tl_session *session = batch->session;
-    uint32_t from = batch_index(session, batch);
+    uint32_t from = tl_batch_index(batch);
     for (uint32_t to = 1; to < from; to++) {
         if (!is_empty(session->batch[to]))
             continue;

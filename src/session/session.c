@@ -106,10 +106,7 @@ int tl_session_add(struct tl_session *session, const char *probe, struct tl_diag
         return tl_diag_set(diag, TL_E_USAGE, "probes are added before the attach");
     if (text_keep(session, probe))
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
-    int matched = tl_batch_add(session->batch[0], probe, diag);
-    if (matched < 0)
-        return matched;
-    return matched;
+    return tl_batch_add(session->batch[0], probe, diag);
 }
 
 int tl_session_explain(struct tl_session *session, struct tl_diag *diag)

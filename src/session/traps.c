@@ -58,25 +58,8 @@ bool tl_session_traps_wanted(const struct tl_session *session)
 // Refusals that a breakpoint does not share.
 static bool refusal_wants(enum tl_refusal refusal)
 {
-    switch (refusal) {
-    case TL_REFUSE_NO_REACH:
-    case TL_REFUSE_NO_WINDOW:
-    case TL_REFUSE_WINDOW_TARGET:
-    case TL_REFUSE_WINDOW_UNPROVED:
-    case TL_REFUSE_WINDOW_SYSCALL:
-    case TL_REFUSE_WINDOW_CALL:
-    case TL_REFUSE_WINDOW_END:
-    case TL_REFUSE_WINDOW_PROBE:
-    case TL_REFUSE_STACK_WORD:
-    case TL_REFUSE_FAULT_DISPLACED:
-    case TL_REFUSE_MAP_LIMIT:
-    case TL_REFUSE_KERNEL_SITE:
-    case TL_REFUSE_NO_STACK:
-    case TL_REFUSE_EXIT_UNPATCHED:
-        return true;
-    default:
-        return false;
-    }
+    return tl_refusal_of_jump(refusal) || refusal == TL_REFUSE_KERNEL_SITE ||
+           refusal == TL_REFUSE_EXIT_UNPATCHED;
 }
 
 static bool site_wants(const struct tl_batch *batch, size_t index)
