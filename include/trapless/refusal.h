@@ -62,7 +62,10 @@ extern "C" {
     X(RECORD_KERNEL, "the kernel's probe can't record this")                                       \
     X(TRAP_SECCOMP, "a seccomp filter may forbid the return from a signal handler")                \
     X(TRAP_LIBC, "the C library blocks all signals around work of its own, where a trap kills")    \
-    X(KERNEL_WRONG, "the kernel runs this instruction wrong under a probe of its own")
+    X(KERNEL_WRONG, "the kernel runs this instruction wrong under a probe of its own")            \
+    X(EXCLUSIVE, "it lies between a load-exclusive and its store-exclusive, which a probe would make fail for ever")\
+    X(COPY_MIDDLE, "the instruction goes on with a copy or set that the one before it began")       \
+    X(SYSTEM_WRITE, "the instruction changes the state of the processor")
 
 enum tl_refusal {
 #define X(name, sentence) TL_REFUSE_##name,

@@ -3,7 +3,7 @@
 //   code region    private, r-x, from a memfd "trapless:code" (so that maps name it)
 //     offset 0     struct tl_code_header, agent image, undo log (struct tl_log_*)
 //   pools          the same memfd, other offsets: detours, private, r-x
-//   control        private anonymous, rw-, MADV_WIPEONFORK: struct tl_control, then the thread table
+//   control        private anonymous, rw-, MADV_WIPEONFORK: struct tl_control, the thread table, homes
 //   shared         memfd "trapless:data", sealed: process slots, notices, blocks
 //
 //   shared = [struct tl_data_header | process slots | notices][process 0][process 1] ...
@@ -24,7 +24,14 @@
 
 #define TL_THREAD_SLOTS 256u
 #define TL_THREAD_SLOT_SIZE 16u
-#define TL_TABLE_SIZE (TL_THREAD_SLOTS * TL_THREAD_SLOT_SIZE) // one page
+#define TL_TABLE_SIZE (TL_THREAD_SLOTS * TL_THREAD_SLOT_SIZE)
+#define TL_TABLE_OFF 4096u // from the control page
+// Homes, where every count is an atomic add (arm64): the address of a block for each value of 8 bits of the
+// thread pointer, 0: none yet. Threads that share one share a block; that costs time only.
+#define TL_HOMES 256u
+#define TL_HOMES_OFF (TL_TABLE_OFF + TL_TABLE_SIZE)
+#define TL_HOMES_SIZE (TL_HOMES * 8u)
+#define TL_HOMES_SHIFT_DEFAULT 12u
 
 // index = ((thread pointer * TL_HASH) mod 2^64) >> (64 - 8); the detour computes the byte offset
 // of the slot as (product >> 52) & 0xff0. TL_HASH fits a sign-extended 32-bit immediate.

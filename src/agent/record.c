@@ -6,7 +6,7 @@
 
 SAME(REC_TP_FS_WORD, TL_TP_FS_WORD);
 SAME(REC_HASH, TL_HASH);
-SAME(REC_TABLE_OFF, TL_PAGE_SIZE);
+SAME(REC_TABLE_OFF, TL_TABLE_OFF);
 SAME(1 << REC_SLOT_SHIFT, sizeof(struct tl_thread_slot));
 SAME(offsetof(struct tl_thread_slot, tp), 0);
 SAME(offsetof(struct tl_thread_slot, block), 8);

@@ -224,7 +224,7 @@ static bool needs_module(const struct tl_analysis *analysis, const struct tl_sit
 static tl_regset site_dead(struct tl_analysis *analysis, tl_addr vaddr)
 {
     tl_regset live = tl_flow_live(analysis, vaddr);
-    tl_regset dead = TL_REGSET_GENERAL & ~live & ~((tl_regset)1 << analysis->arch->sp_reg);
+    tl_regset dead = analysis->arch->general_regs & ~live & ~((tl_regset)1 << analysis->arch->sp_reg);
     return (live & TL_REGSET_EACH_FLAG) == 0 ? dead | TL_REGSET_FLAGS : dead;
 }
 

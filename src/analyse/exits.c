@@ -534,7 +534,7 @@ static bool is_restoring(const struct exit_walk *walk, const struct node *node)
     if (saved == 0 || (saved & (saved - 1)) != 0 || (node->written & ~saved) != 0 ||
         !tl_decode_at(walk->analysis, node->addr, true, &insn))
         return false;
-    arch->define(&insn, (unsigned)__builtin_ctz(saved), &def);
+    arch->define(&insn, (unsigned)__builtin_ctzll(saved), &def);
     return def.kind == TL_DEF_SPILL;
 }
 

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define FLOW_ALL (TL_REGSET_GENERAL | TL_REGSET_EACH_FLAG)
+#define FLOW_ALL (TL_REGSET_GENERAL | TL_REGSET_EACH_FLAG) // more than any ISA has: they are never dead
 #define FLOW_PASSES_MAX 64
 
 static tl_regset live_at(struct tl_analysis *analysis, tl_addr addr, unsigned depth);

@@ -44,23 +44,32 @@ enum {
     TL_INSN_NOP = 1 << 6,         // does nothing
     TL_INSN_SHORT_ONLY = 1 << 7,  // branch without a long form (loop, jrcxz)
     TL_INSN_FAULT_STACK = 1 << 8, // MAY_FAULT only for the stack that it uses without naming it
+    TL_INSN_EXCLUSIVE_LOAD = 1 << 9,   // begins an exclusive region (arm64 ldxr ..., riscv lr)
+    TL_INSN_EXCLUSIVE_STORE = 1 << 10, // ends one (stxr ..., sc, clrex)
+    TL_INSN_SIGNS_LINK = 1 << 11, // signs the return address, or gives it back unsigned (paciasp, autiasp)
 };
 
 // Register sets: bit n is general register n in the ISA's own numbering (x86-64: rax=0, rcx, rdx,
-// rbx, rsp, rbp, rsi, rdi, r8..r15); bit TL_REG_FLAGS is the arithmetic flags as a whole. Bits 16 to
-// 21 are those flags one by one, for data flow; a decoder sets them beside TL_REGSET_FLAGS, which in
-// `read` means any of them and in `written` all of them. tl_site_facts.dead holds no single flag.
-typedef uint32_t tl_regset;
-#define TL_REG_FLAGS 31
-#define TL_REGSET_CF ((tl_regset)1 << 16)
-#define TL_REGSET_PF ((tl_regset)1 << 17)
-#define TL_REGSET_AF ((tl_regset)1 << 18)
-#define TL_REGSET_ZF ((tl_regset)1 << 19)
-#define TL_REGSET_SF ((tl_regset)1 << 20)
-#define TL_REGSET_OF ((tl_regset)1 << 21)
-#define TL_REGSET_EACH_FLAG ((tl_regset)0x3f << 16)
-#define TL_REGSET_FLAGS ((tl_regset)1 << TL_REG_FLAGS)
-#define TL_REGSET_GENERAL ((tl_regset)0xffff)
+// rbx, rsp, rbp, rsi, rdi, r8..r15; arm64: x0 to x30, sp=31, and xzr in no set). Bit TL_REG_FLAGS is the
+// arithmetic flags as a whole. Bits 40 to 45 are those flags one by one, for data flow; a decoder sets
+// them beside TL_REGSET_FLAGS, which in `read` means any of them and in `written` all of them.
+// tl_site_facts.dead holds no single flag.
+typedef uint64_t tl_regset;
+#define TL_REG_FLAGS 63
+#define TL_REGSET(reg) ((tl_regset)1 << (reg))
+#define TL_REGSET_CF TL_REGSET(40) // x86-64
+#define TL_REGSET_PF TL_REGSET(41)
+#define TL_REGSET_AF TL_REGSET(42)
+#define TL_REGSET_ZF TL_REGSET(43)
+#define TL_REGSET_SF TL_REGSET(44)
+#define TL_REGSET_OF TL_REGSET(45)
+#define TL_REGSET_N TL_REGSET(40) // arm64
+#define TL_REGSET_Z TL_REGSET(41)
+#define TL_REGSET_C TL_REGSET(42)
+#define TL_REGSET_V ((tl_regset)0x38 << 40) // all that is left of EACH_FLAG
+#define TL_REGSET_EACH_FLAG ((tl_regset)0x3f << 40)
+#define TL_REGSET_FLAGS TL_REGSET(TL_REG_FLAGS)
+#define TL_REGSET_GENERAL ((tl_regset)0xffffffff)
 #define TL_REGSET_ALL (TL_REGSET_GENERAL | TL_REGSET_FLAGS)
 
 struct tl_insn {

@@ -70,6 +70,7 @@ struct tl_arch {
 
     // The stack pointer and fp_reg, the register that frames are kept in. kept_regs: those that a
     // C function gives back as they were. For the depth of a stack only, never for dead registers.
+    tl_regset general_regs; // all that data flow follows, the stack pointer included
     uint8_t fp_reg;
     tl_regset kept_regs;
     tl_regset value_regs; // what functions are given arguments and give values back in
@@ -121,5 +122,6 @@ struct tl_arch {
 // Every table is built on every host. NULL: not an architecture we know.
 const struct tl_arch *tl_arch_find(uint16_t elf_machine);
 extern const struct tl_arch tl_arch_x86_64;
+extern const struct tl_arch tl_arch_arm64;
 
 #endif

@@ -6,11 +6,11 @@
 
 #include "base/types.h"
 
-#define TL_SIMULATE_GENERAL_MAX 16
+#define TL_SIMULATE_GENERAL_MAX 32
 
 struct tl_simulation {
     uint8_t kind; // 0: the instruction has no simulator
-    uint8_t operand, reg, base, index, shift, size, condition;
+    uint8_t operand, reg, reg2, base, index, shift, size, condition;
     bool narrow;
     uint64_t value; // immediate, displacement or target
     uint64_t next;  // the address behind the instruction
@@ -19,6 +19,7 @@ struct tl_simulation {
 struct tl_simulate_state {
     uint64_t general[TL_SIMULATE_GENERAL_MAX]; // by the ISA's numbers
     uint64_t pc, flags;
+    uint8_t (*vector)[16]; // arm64: v0 to v31, NULL: not at hand
 };
 
 // Memory as the simulator sees it. false: it can't be had just like that, and the instruction must

@@ -5,6 +5,7 @@
 
 #include "trapless/types.h"
 
+// The smallest page of any ISA. What the kernel's pages are in a run: tl_page_size() (base/page.h).
 #define TL_PAGE_SIZE 4096u
 
 static inline tl_addr tl_page_down(tl_addr addr)

@@ -24,6 +24,7 @@ enum tl_thread_pointer {
     TL_TP_SHARED,   // not sound here: one shared block, atomic adds
     TL_TP_FS_WORD,  // the word at %fs:0 is the thread pointer (glibc, musl)
     TL_TP_FSBASE,   // rdfsbase
+    TL_TP_TPIDR,    // arm64: mrs tpidr_el0
 };
 
 // What happens at the site before the displaced instructions.
@@ -88,6 +89,13 @@ struct tl_emit_in {
     enum tl_thread_pointer thread_pointer;
     tl_addr table_addr;     // thread table (struct tl_thread_slot[]) in the target
     tl_addr control_addr;   // control word page (struct tl_control) in the target
+    // Where counting is atomic anyway (arm64): the table of homes (agent/layout.h), the lowest bit of
+    // the thread pointer that the home's index is made of, and whether the processor has the atomic
+    // instructions (arm64: LSE).
+    tl_addr homes_addr;
+    uint8_t homes_shift;
+    bool atomics;
+    bool guarded;           // the detour lies in a guarded page, as its site does (arm64: BTI)
     tl_addr slow_addr;      // the agent's slow path entry (tl_agent_slow_count)
     tl_addr call_addr;      // the agent's entry for TL_ACTION_CALL; it keeps all registers and flags
     tl_addr leave_addr;     // ... for TL_ACTION_LEAVE

@@ -22,7 +22,7 @@
 #define TL_LOG_PATCHES_MAX (1u << 20)
 #define TL_FAULT_ROWS_MAX (TL_LOG_PATCHES_MAX * (TL_FAULT_POINTS_MAX + TL_WINDOW_INSNS_MAX))
 #define TL_POOLS_MAX (1u << 16)
-#define TL_CONTROL_SIZE (TL_PAGE_SIZE + TL_TABLE_SIZE) // control page, then the thread table
+#define TL_CONTROL_SIZE (TL_HOMES_OFF + TL_PAGE_SIZE) // control page, thread table, homes; rounded up to pages
 #define TL_SCRATCH_OFF 2048u           // in the control page: strings for system calls
 #define TL_STACK_SEARCH_MAX (8u << 20) // bytes of one stack; a deeper one counts as "found"
 

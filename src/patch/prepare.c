@@ -244,7 +244,7 @@ static int control_fill(struct tl_install *install, struct tl_diag *diag)
     static const char no_scratch[32];
     const struct tl_control control = {
         .live = TL_CONTROL_LIVE,
-        .table_addr = header->control_addr + TL_PAGE_SIZE,
+        .table_addr = header->control_addr + TL_TABLE_OFF,
         .shared_block = header->data_addr + TL_BLOCK_FIRST_OFF +
                         TL_THREAD_SLOTS * install->blocks.stride,
         .thread_pointer = install->thread_pointer,
@@ -440,7 +440,7 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
     tl_addr agent = install->header.agent_addr;
     emit->thread_pointer = (enum tl_thread_pointer)install->thread_pointer;
     emit->control_addr = install->header.control_addr;
-    emit->table_addr = install->header.control_addr + TL_PAGE_SIZE;
+    emit->table_addr = install->header.control_addr + TL_TABLE_OFF;
     emit->slow_addr = agent + head->slow_count_off;
     emit->call_addr = agent + head->fault_off;
     emit->leave_addr = agent + head->leave_off;

@@ -34,6 +34,7 @@ struct tl_space_options {
     size_t mapping_limit;       // how many new mappings the target may get (vm.max_map_count)
     bool lean;                  // map no page that no detour needs (locked memory, address-space limit)
     tl_addr addr_min, addr_max; // usable addresses (mmap_min_addr .. TASK_SIZE)
+    size_t page_size;           // the target's, bytes; 0: TL_PAGE_SIZE
 };
 int tl_space_create(const struct tl_space_options *options, struct tl_space **out,
                     struct tl_diag *diag);
@@ -42,6 +43,8 @@ void tl_space_destroy(struct tl_space *space);
 // The mappings the plan needs, merged: neighbouring pages share one mapping. Borrowed until destroy
 // or the next planning call. Valid after tl_plan_sites.
 size_t tl_space_mappings(struct tl_space *space, const struct tl_range **out);
+// Whether mapping `index` of them is to be mapped guarded (arm64: PROT_BTI).
+bool tl_space_mapping_guarded(const struct tl_space *space, size_t index);
 
 struct tl_plan_request {
     struct tl_site_facts facts; // as analysed, vaddrs
@@ -59,6 +62,7 @@ struct tl_plan_module {
     const struct tl_range *padding; // vaddrs, from tl_analysis_padding
     size_t padding_count;
     struct tl_range text; // vaddr range of all its text
+    bool guarded; // its text is mapped guarded (arm64: BTI), and so must its detours' pools be
     // The file's bytes of its text (tl_module_facts.text), borrowed for the call: a pun's last
     // bytes and what padding holds are read here. None: sites get no pun and no island.
     const struct tl_text *texts;

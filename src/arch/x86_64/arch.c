@@ -34,6 +34,7 @@ const struct tl_arch tl_arch_x86_64 = {
     .decode = tl_x86_64_decode,
     .skim = tl_x86_64_skim,
     .define = tl_x86_64_define,
+    .general_regs = 0xffff,
     .fp_reg = 5,          // rbp
     .kept_regs = 0xf008,  // rbx, r12 to r15
     .value_regs = 0x03c7, // rax, rcx, rdx, rsi, rdi, r8, r9

@@ -178,9 +178,10 @@ static void facts_are_exact(void **state)
             ((insn.flags & TL_INSN_MAY_FAULT) != 0) == fact->fault)
             continue;
         wrong++;
-        print_error("%s: flow %u reloc %u read %x written %x flags %x, not %u %u %x %x %x%s\n",
-                    fact->text, insn.flow, insn.reloc, insn.read, insn.written, insn.flags,
-                    fact->flow, fact->reloc, fact->read, fact->written, fact->flags,
+        print_error("%s: flow %u reloc %u read %#llx written %#llx flags %x, not %u %u %#llx %#llx %x%s\n",
+                    fact->text, insn.flow, insn.reloc, (unsigned long long)insn.read,
+                    (unsigned long long)insn.written, insn.flags, fact->flow, fact->reloc,
+                    (unsigned long long)fact->read, (unsigned long long)fact->written, fact->flags,
                     fact->fault ? " fault" : "");
     }
     assert_int_equal(wrong, 0);

@@ -248,7 +248,8 @@ static void registers_are_dead_by_data_flow_only(void **state)
         if (site.dead == deads[i].dead)
             continue;
         wrong++;
-        print_error("%s: dead %x, not %x\n", deads[i].name, site.dead, deads[i].dead);
+        print_error("%s: dead %#llx, not %#llx\n", deads[i].name, (unsigned long long)site.dead,
+                        (unsigned long long)deads[i].dead);
     }
     assert_int_equal(wrong, 0);
 }

@@ -14,6 +14,9 @@
 
 #include <cmocka.h>
 
+#define GENERAL ((tl_regset)0xffff)
+#define EVERY (GENERAL | TL_REGSET_FLAGS)
+
 #define STEPS_MAX 400
 #define STACK_SIZE 0x10000u
 #define STACK_TOP 0x8000u // of the bare run, from the stack's start
@@ -204,13 +207,13 @@ static void subject_choose(struct subject *s, enum way_in in)
 {
     tl_regset read, written, flags;
     window_use(s, &read, &written);
-    tl_regset dead = (tl_regset)machine_random(&m) & TL_REGSET_ALL & ~read;
+    tl_regset dead = (tl_regset)machine_random(&m) & EVERY & ~read;
     if (machine_random(&m) % 4 == 0)
-        dead = machine_random(&m) % 2 ? 0 : TL_REGSET_ALL & ~read;
+        dead = machine_random(&m) % 2 ? 0 : EVERY & ~read;
     dead &= ~((tl_regset)1 << RSP);
     flags = dead & TL_REGSET_FLAGS;
     s->in.dead = dead;
-    s->live_compared = (~dead | written) & (TL_REGSET_GENERAL | TL_REGSET_FLAGS);
+    s->live_compared = (~dead | written) & (GENERAL | TL_REGSET_FLAGS);
     (void)flags;
     static const uint8_t action[IN_COUNT] = {
         [IN_NONE] = TL_ACTION_NONE,
@@ -423,7 +426,7 @@ static void boundary_compare(const struct subject *s, const struct state *now,
             fail_msg("%s: boundary +%u is instruction +%u, bare run is at +%u", s->form->name,
                      b->off, b->insn_off, off);
         states_compare(s, "boundary", expected, now,
-                       (TL_REGSET_GENERAL | TL_REGSET_FLAGS) & ~s->in.dead);
+                       (GENERAL | TL_REGSET_FLAGS) & ~s->in.dead);
         ++*step;
         return;
     }
@@ -439,7 +442,7 @@ static unsigned fault_compare(const struct subject *s, const struct state *now,
         struct state mended = *now;
         mended.reg[RSP] += 8u * s->detour.fault[i].sp_words;
         states_compare(s, "fault point", begin, &mended,
-                       (TL_REGSET_GENERAL | TL_REGSET_FLAGS) & ~s->in.dead);
+                       (GENERAL | TL_REGSET_FLAGS) & ~s->in.dead);
         return 1;
     }
     return 0;
