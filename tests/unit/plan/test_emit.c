@@ -207,7 +207,8 @@ static void subject_choose(struct subject *s, enum way_in in)
 {
     tl_regset read, written, flags;
     window_use(s, &read, &written);
-    tl_regset dead = (tl_regset)machine_random(&m) & EVERY & ~read;
+    uint64_t bits = machine_random(&m);
+    tl_regset dead = ((bits & GENERAL) | (bits >> 31 & 1) << TL_REG_FLAGS) & ~read;
     if (machine_random(&m) % 4 == 0)
         dead = machine_random(&m) % 2 ? 0 : EVERY & ~read;
     dead &= ~((tl_regset)1 << RSP);
