@@ -94,6 +94,7 @@ struct tl_site_facts {
     uint8_t looper_count;
     bool looper_more;
     tl_regset dead; // registers (and TL_REGSET_FLAGS) dead just before the site, by data flow
+    tl_regset dead_behind; // ... behind its first instruction, where that only goes on to the next; else 0
     uint8_t bytes[TL_SITE_BYTES_MAX]; // the file's bytes from the site on, code or not
     uint8_t byte_count;               // of them; fewer at the end of the text
 };

@@ -90,6 +90,10 @@ struct tl_arch {
     int (*emit_detour)(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
                        struct tl_diag *diag);
 
+    // How many free registers a count wants. Where fewer are dead before an instruction than behind it, and
+    // fewer than these, the count comes behind it (tl_emit_in.behind). 0: never.
+    uint8_t behind_regs;
+
     // Writes a jump_size-byte branch from `at` to `to` into out; false: out of reach.
     bool (*emit_jump)(tl_addr at, tl_addr to, uint8_t *out);
 

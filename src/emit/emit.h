@@ -109,6 +109,11 @@ struct tl_emit_in {
     bool no_stack;
     uint32_t counter_off;   // byte offset of the probe's counter in a block
     tl_regset dead;         // dead before the site
+    // The count comes behind the displaced instruction, where dead_behind are free: a hit counts when the
+    // instruction has run, not when it faulted. Only with action COUNT and one instruction that goes on to
+    // the next (tl_arch.behind_regs says when). `displaced` is then 0, or what the relocation needs before it.
+    bool behind;
+    tl_regset dead_behind;
     const struct tl_insn *insn; // the displaced instructions, at their RUNTIME addresses and targets
     uint8_t insn_count;
     bool call_retarget;     // insn[0] is a direct call whose patched target is this detour: the call has
