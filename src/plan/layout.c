@@ -53,11 +53,11 @@ static void insn_add(const struct tl_spot *spot, struct tl_layout *layout)
 // A fault leads to a handler that may go on anywhere, having changed nothing: no register is dead
 // on that way. But a stack that overflows is made larger, and the instruction run again, or it is
 // the end; and a module's own data is there.
-static tl_regset dead_before(const struct tl_site_facts *facts, unsigned index)
+static tl_regset dead_before(const struct tl_site_facts *facts, unsigned index, tl_regset dead)
 {
     const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
     uint16_t flags = facts->insn[index].flags;
-    return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : facts->dead;
+    return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : dead;
 }
 
 // What the request says of the action.
@@ -74,6 +74,28 @@ static void action_fill(const struct tl_spot *spot, struct tl_emit_in *in)
         in->thread_pointer = TL_TP_SHARED;
 }
 
+static unsigned free_count(const struct tl_planner *planner, tl_regset regs)
+{
+    return (unsigned)__builtin_popcountll(regs & planner->arch->general_regs);
+}
+
+// The count comes behind the one displaced instruction where that spares saving registers. Nothing
+// may come in between: what leads to the displaced instruction only must not count.
+static void behind_choose(const struct tl_planner *planner, const struct tl_spot *spot,
+                          struct tl_emit_in *in)
+{
+    const struct tl_site_facts *facts = spot->facts;
+    unsigned before = free_count(planner, in->dead);
+    // The next instruction's fault shows the registers too.
+    tl_regset behind = facts->insn_count > 1 ? dead_before(facts, 1, facts->dead_behind) : 0;
+    if (before >= planner->arch->behind_regs || free_count(planner, behind) <= before ||
+        in->action != TL_ACTION_COUNT || in->on_taken || spot->looped || spot->diverts ||
+        facts->insn[0].flow != TL_FLOW_NEXT)
+        return;
+    in->behind = true;
+    in->dead_behind = behind;
+}
+
 static void layout_begin(const struct tl_planner *planner, const struct tl_spot *spot,
                          struct tl_layout *layout, enum tl_way way)
 {
@@ -84,8 +106,9 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->reserved_count = layout->patch_count = 0;
     layout->stub.size = 0;
     layout->in = planner->options->emit;
+    layout->in.guarded = spot->module->guarded;
     action_fill(spot, &layout->in);
-    layout->in.dead = dead_before(spot->facts, 0);
+    layout->in.dead = dead_before(spot->facts, 0, spot->facts->dead);
     layout->in.insn = layout->insn;
     layout->in.insn_count = 0;
     layout->in.call_retarget = false;
@@ -131,7 +154,7 @@ static uint8_t window_begin(const struct tl_planner *planner, const struct tl_sp
         layout->window_size = (uint8_t)need;
     if (planner->options->faults != TL_FAULT_ANY) {
         for (unsigned i = 0; i < layout->in.insn_count; i++)
-            layout->in.dead &= dead_before(facts, i);
+            layout->in.dead &= dead_before(facts, i, facts->dead);
     }
     layout->in.resume_addr = spot->addr + layout->window_size;
     return TL_REFUSE_NONE;
@@ -266,7 +289,8 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
         return 0;
     one_begin(planner, spot, layout, TL_WAY_CALL);
     layout->in.call_retarget = true;
-    layout->in.dead = spot->facts->dead; // the call has run, at its own address
+    // The call has run, at its own address; what it wrote is the callee's.
+    layout->in.dead = spot->facts->dead & ~insn->written;
     if (!planner->arch->emit_retarget(&layout->insn[0], layout->in.resume_addr, code))
         return 0;
     if (!bytes_free(planner, spot->addr, insn->size)) {
@@ -283,6 +307,7 @@ static int one_try(struct tl_planner *planner, const struct tl_spot *spot, struc
     if (spot->facts->insn[0].size < planner->arch->jump_size)
         return 0;
     one_begin(planner, spot, layout, TL_WAY_ONE);
+    behind_choose(planner, spot, &layout->in);
     *refusal = layout_check(planner, spot, layout, planner->arch->jump_size);
     if (*refusal)
         return 0;
@@ -476,9 +501,10 @@ static int retarget_try(struct tl_planner *planner, const struct tl_spot *spot,
     *refusal = TL_REFUSE_NO_WINDOW;
     one_begin(planner, spot, layout, TL_WAY_ONE);
     const struct tl_insn *insn = &layout->insn[0];
+    // As far as any branch, since nobody knows yet how far.
+    tl_addr far = insn->addr + insn->size + (tl_addr)planner->arch->jump_reach_max;
     if (insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL ||
-        !planner->arch->emit_retarget ||
-        !planner->arch->emit_retarget(insn, layout->in.resume_addr, code) ||
+        !planner->arch->emit_retarget || !planner->arch->emit_retarget(insn, far, code) ||
         !bytes_free(planner, spot->addr, insn->size))
         return 0;
     *refusal = TL_REFUSE_NONE;

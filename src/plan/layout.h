@@ -38,6 +38,12 @@ struct tl_spot {
     struct tl_range detour_within; // where the detour may start
 };
 
+// A branch of this ISA has no longer form, so that everything must lie in its reach.
+static inline bool tl_planner_short(const struct tl_planner *planner)
+{
+    return planner->arch->jump_reach_max < INT32_MAX;
+}
+
 struct tl_reserved {
     tl_addr addr;
     uint16_t size;

@@ -79,6 +79,30 @@ static void query_clip(struct tl_place_query *query, tl_addr first, tl_addr last
     query->last = query->last < last ? query->last : last;
 }
 
+// Narrows a query to where a branch in a detour, wherever it is, reaches addr.
+static void query_clip_target(const struct tl_planner *planner, tl_addr addr,
+                              struct tl_place_query *query)
+{
+    query_clip(query, addr_shift(addr, -planner->arch->jump_reach_max),
+               addr_shift(addr, -(planner->arch->jump_reach_min + TL_DETOUR_SIZE_MAX)));
+}
+
+// Narrows a query to where the displaced instructions reach the targets of their branches and what
+// comes behind them, unless nothing is left.
+static void query_clip_branches(const struct tl_planner *planner, const struct tl_layout *layout,
+                                struct tl_place_query *query)
+{
+    struct tl_place_query clipped = *query;
+    query_clip_target(planner, layout->in.resume_addr, &clipped);
+    for (unsigned i = 0; i < layout->in.insn_count; i++) {
+        const struct tl_insn *insn = &layout->insn[i];
+        if (insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP || insn->flow == TL_FLOW_CALL)
+            query_clip_target(planner, insn->target, &clipped);
+    }
+    if (clipped.first <= clipped.last)
+        *query = clipped;
+}
+
 // Narrows a query to where every pc-relative operand of the displaced instructions stays in reach,
 // unless nothing is left: then the emitter may find another form.
 static void query_clip_data(const struct tl_planner *planner, const struct tl_layout *layout,
@@ -89,8 +113,7 @@ static void query_clip_data(const struct tl_planner *planner, const struct tl_la
         const struct tl_insn *insn = &layout->insn[i];
         if (!(insn->flags & TL_INSN_PCREL_DATA) || insn->flags & TL_INSN_PCREL_LEA)
             continue;
-        query_clip(&clipped, addr_shift(insn->target, -planner->arch->jump_reach_max),
-                   addr_shift(insn->target, -(planner->arch->jump_reach_min + TL_DETOUR_SIZE_MAX)));
+        query_clip_target(planner, insn->target, &clipped);
     }
     if (clipped.first <= clipped.last)
         *query = clipped;
@@ -113,7 +136,8 @@ static uint8_t cost_refusal(enum tl_place_cost cost)
 static int detour_take(struct tl_planner *planner, struct tl_layout *layout, tl_addr addr,
                        uint16_t size, bool dense)
 {
-    int error = tl_space_take(planner->space, addr, size, planner->arch->slot_size, dense);
+    unsigned pool = (dense ? TL_POOL_DENSE : 0) | (layout->in.guarded ? TL_POOL_GUARDED : 0);
+    int error = tl_space_take(planner->space, addr, size, planner->arch->slot_size, pool);
     if (!error)
         layout->reserved[layout->reserved_count++] = (struct tl_reserved){addr, size};
     return error;
@@ -149,6 +173,7 @@ static struct tl_place_query query_near(const struct tl_planner *planner,
         .first = spot->detour_within.start,
         .last = spot->detour_within.end,
         .slot_size = planner->arch->slot_size,
+        .guarded = spot->module->guarded,
         .near = spot->addr & ~(planner->arch->slot_size - (tl_addr)1),
     };
 }
@@ -163,6 +188,7 @@ static uint8_t reach_place(const struct tl_planner *planner, const struct tl_spo
                addr_shift(end, planner->arch->jump_reach_max));
     struct tl_place_query clipped = query;
     query_clip_data(planner, layout, &clipped);
+    query_clip_branches(planner, layout, &clipped);
     uint8_t refusal = detour_place(planner, layout, &clipped, addr);
     bool narrower = clipped.first != query.first || clipped.last != query.last;
     // Farther from the data another form may do, or the refusal tells more.
@@ -227,7 +253,8 @@ static int stub_place(struct tl_planner *planner, const struct tl_spot *spot,
     *refusal = cost_refusal(cost);
     if (cost >= TL_PLACE_NONE)
         return 0;
-    int error = tl_space_take(planner->space, stub, query.size, query.slot_size, false);
+    int error = tl_space_take(planner->space, stub, query.size, query.slot_size,
+                              spot->module->guarded ? TL_POOL_GUARDED : 0);
     if (error)
         return error;
     *refusal = reach_place(planner, spot, layout, stub + query.size, &detour);

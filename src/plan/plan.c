@@ -372,18 +372,21 @@ static int plan_keep(struct run *run, struct item *item, const struct tl_layout 
     return error ? error : detours_keep(run, item, layout, plan);
 }
 
-// Only addresses near all long looping branches will do: they are to lead into the detour.
+// Only addresses near all long looping branches, and near the short-reaching detours of others, will
+// do: they are to lead into the detour.
 static void detour_bound(const struct run *run, const struct item *item, struct tl_spot *spot)
 {
     spot->detour_within = (struct tl_range){0, UINT64_MAX};
     for (unsigned i = 0; i < item->looper_count; i++) {
         const struct item *looper = &run->item[item->looper[i]];
-        if (!looper->layout || !looper->layout->retarget)
+        if (!looper->layout || !(looper->layout->retarget || tl_planner_short(&run->planner)))
             continue;
-        tl_addr end = looper->addr + looper->facts->insn[0].size;
+        bool detour = !looper->layout->retarget;
+        tl_addr end = detour ? looper->detour_addr : looper->addr + looper->facts->insn[0].size;
         tl_addr low = end + (tl_addr)run->planner.arch->jump_reach_min;
         tl_addr high = end + (tl_addr)(run->planner.arch->jump_reach_max - TL_DETOUR_SIZE_MAX);
         low = low > end ? 0 : low;
+        low += detour ? TL_DETOUR_SIZE_MAX : 0;
         if (low > spot->detour_within.start)
             spot->detour_within.start = low;
         if (high < spot->detour_within.end)
@@ -415,7 +418,7 @@ static void spot_fill(const struct run *run, const struct item *item, struct tl_
     if (item->owner != NO_ITEM) {
         spot->diverts = true;
         spot->divert_from = run->item[item->owner].addr;
-        spot->divert_to = FAR_AWAY;
+        spot->divert_to = tl_planner_short(&run->planner) ? spot->divert_from : FAR_AWAY;
     } else if (item->self_loop) {
         spot->diverts = true;
         spot->divert_from = item->addr;
@@ -633,6 +636,10 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
     int error = set_create(modules, requests, request_count, module_count, &run.set, diag);
     if (error || !run.set)
         return error;
+    for (size_t i = 0; i < module_count; i++) {
+        if (modules[i].guarded)
+            tl_space_expect_guarded(space);
+    }
     run.planner.owned = tl_owned_create();
     if (!run.planner.owned)
         error = TL_E_NOMEM;

@@ -54,6 +54,7 @@ struct tl_plan_request {
     enum tl_action action;      // 0: as in the options
     struct tl_record record[TL_SITE_RECORDS_MAX]; // for TL_ACTION_RECORD
     bool on_taken, no_stack;    // see tl_emit_in
+    bool guarded; // tl_plan_traps: as the module (tl_plan_sites has the module itself)
     bool shared;                // this site counts in the shared block (TL_TP_SHARED)
 };
 

@@ -5,9 +5,13 @@
 //   each groups          |---- 64 MiB bucket of a gap ----|        an upper bound of the mappings
 //   needed
 //
+// The grain of a page here is TL_PAGE_SIZE; the target's own pages may be larger: gaps, groups and
+// mappings are whole pages of its. Where guarded pools (arm64: BTI) are wanted, groups are small and
+// each is of one kind.
+//
 // Decides nothing about sites. Invariants: a page lies wholly in a gap; a slot has one owner; the
 // number of groups that hold pages never passes the mapping limit, and merging never yields more
-// mappings.
+// mappings; no mapping holds pages of both kinds.
 #include "plan/space.h"
 
 #include <stdlib.h>
@@ -18,14 +22,16 @@
 #define PAGE_WORDS (PAGE_GRAINS / 64u)
 #define CHUNK_PAGES 128u
 #define GROUP_SIZE ((tl_addr)64 << 20) // no merged mapping is larger
+#define GROUP_SIZE_KINDS ((tl_addr)1 << 20) // ... of a group, where each is of one kind
 #define MAPPINGS_WANTED 64u            // pages are joined across free holes until so many are left
+#define PAGE_SIZE_MAX ((tl_addr)64 << 10)
 #define PROBE_PAGES_MAX 64u            // pages looked at when a group's ends are taken
 
 struct page {
     tl_addr addr;
     uint64_t taken[PAGE_WORDS];
     uint8_t run; // longest free run, grains
-    bool dense;
+    bool dense, guarded;
 };
 
 struct chunk {
@@ -39,6 +45,7 @@ struct group {
     tl_addr start, end; // bucket and gap, cut
     tl_addr low, high;  // pages it held at some time lie between: a hint
     uint32_t pages;
+    bool guarded; // its pages, if it has any
 };
 
 struct tl_space {
@@ -49,8 +56,10 @@ struct tl_space {
     struct group *group;
     size_t group_count, group_max, group_used; // used: with pages
     size_t mapping_limit;
+    tl_addr page_size, group_size;
     bool lean;
     struct tl_range *mapping;
+    bool *mapping_guarded;
     size_t mapping_count;
 };
 
@@ -62,25 +71,39 @@ static int range_compare(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
+// To whole pages of the target.
+static tl_addr target_down(const struct tl_space *space, tl_addr addr)
+{
+    return addr & ~(space->page_size - 1);
+}
+
+static tl_addr target_up(const struct tl_space *space, tl_addr addr)
+{
+    return target_down(space, addr + space->page_size - 1);
+}
+
 static void gaps_fill(struct tl_space *space, const struct tl_range *used, size_t count,
                       tl_addr min, tl_addr max)
 {
-    tl_addr at = tl_page_up(min);
-    max = tl_page_down(max);
+    tl_addr at = target_up(space, min);
+    max = target_down(space, max);
     for (size_t i = 0; i <= count; i++) {
-        tl_addr end = i < count ? tl_page_down(used[i].start) : max;
+        tl_addr end = i < count ? target_down(space, used[i].start) : max;
         if (end > max)
             end = max;
         if (end > at)
             space->gap[space->gap_count++] = (struct tl_range){at, end};
-        if (i < count && tl_page_up(used[i].end) > at)
-            at = tl_page_up(used[i].end);
+        if (i < count && target_up(space, used[i].end) > at)
+            at = target_up(space, used[i].end);
     }
 }
 
 int tl_space_create(const struct tl_space_options *options, struct tl_space **out,
                     struct tl_diag *diag)
 {
+    tl_addr page_size = options->page_size ? options->page_size : TL_PAGE_SIZE;
+    if (page_size < TL_PAGE_SIZE || page_size > PAGE_SIZE_MAX || page_size & (page_size - 1))
+        return tl_diag_set(diag, TL_E_USAGE, "pages of %zu bytes are not known", options->page_size);
     struct tl_space *space = calloc(1, sizeof *space);
     struct tl_range *used = malloc((options->used_count + 1) * sizeof *used);
     if (space)
@@ -93,6 +116,8 @@ int tl_space_create(const struct tl_space_options *options, struct tl_space **ou
     if (options->used_count)
         memcpy(used, options->used, options->used_count * sizeof *used);
     qsort(used, options->used_count, sizeof *used, range_compare);
+    space->page_size = page_size;
+    space->group_size = GROUP_SIZE;
     gaps_fill(space, used, options->used_count, options->addr_min, options->addr_max);
     space->mapping_limit = options->mapping_limit;
     space->lean = options->lean;
@@ -111,7 +136,13 @@ void tl_space_destroy(struct tl_space *space)
     free(space->group);
     free(space->gap);
     free(space->mapping);
+    free(space->mapping_guarded);
     free(space);
+}
+
+void tl_space_expect_guarded(struct tl_space *space)
+{
+    space->group_size = GROUP_SIZE_KINDS;
 }
 
 // ---- look-up ----------------------------------------------------------------------------------
@@ -265,6 +296,13 @@ static enum tl_place_cost page_cost(const struct tl_space *space, tl_addr page)
     return space->group_used < space->mapping_limit ? TL_PLACE_NEW_MAPPING : TL_PLACE_LIMIT;
 }
 
+// Whether a page may be of this kind: it is in a gap, and its group holds no page of the other.
+static bool page_may(const struct tl_space *space, tl_addr page, bool guarded)
+{
+    const struct group *group = group_find(space, page);
+    return group && group->pages ? group->guarded == guarded : page_in_gap(space, page);
+}
+
 // What a detour exactly at addr would cost.
 static enum tl_place_cost exact_cost(const struct tl_space *space,
                                      const struct tl_place_query *query, tl_addr addr)
@@ -275,8 +313,10 @@ static enum tl_place_cost exact_cost(const struct tl_space *space,
     for (tl_addr at = slots.start; at < slots.end; at = tl_page_down(at) + TL_PAGE_SIZE) {
         tl_addr base = tl_page_down(at), stop = base + TL_PAGE_SIZE;
         const struct page *page = page_find(space, base);
+        if (page && page->guarded != query->guarded)
+            return TL_PLACE_NONE;
         if (!page) {
-            if (!page_in_gap(space, base))
+            if (!page_may(space, base, query->guarded))
                 return TL_PLACE_NONE;
             enum tl_place_cost cost = page_cost(space, base);
             mappings += cost == TL_PLACE_NEW_MAPPING;
@@ -330,7 +370,7 @@ static bool pages_find(const struct tl_space *space, const struct tl_place_query
             const struct page *page = &chunk->page[i];
             if (page->addr > query->last)
                 return false;
-            if (page->run < need || (dense && !page->dense))
+            if (page->run < need || (dense && !page->dense) || page->guarded != query->guarded)
                 continue;
             tl_addr addr = page_place(page, query);
             if (addr) {
@@ -354,7 +394,8 @@ static tl_addr page_start(tl_addr page, const struct tl_place_query *query)
 static bool page_usable(const struct tl_space *space, const struct tl_place_query *query,
                         struct tl_range within, tl_addr page, tl_addr *out)
 {
-    if (page < within.start || page >= within.end || page_find(space, page))
+    if (page < within.start || page >= within.end || page_find(space, page) ||
+        !page_may(space, page, query->guarded))
         return false;
     tl_addr addr = page_start(page, query);
     if (!addr || addr > query->last)
@@ -396,13 +437,34 @@ static bool groups_find(const struct tl_space *space, const struct tl_place_quer
     for (size_t i = group_at(space, tl_page_down(query->first));
          i < space->group_count && space->group[i].start <= query->last; i++) {
         tl_addr addr;
-        if (!space->group[i].pages || !group_page_find(space, query, &space->group[i], &addr))
+        if (!space->group[i].pages || space->group[i].guarded != query->guarded ||
+            !group_page_find(space, query, &space->group[i], &addr))
             continue;
         if (!found || distance(addr, query->near) < distance(*out, query->near))
             *out = addr;
         found = true;
     }
     return found;
+}
+
+// The nearest page outside the groups of the other kind that lie around `page`.
+static bool beside_groups(const struct tl_space *space, const struct tl_place_query *query,
+                          struct tl_range within, tl_addr page, tl_addr *out)
+{
+    const struct group *first = group_find(space, page), *last = first;
+    const struct group *end = space->group + space->group_count;
+    if (!first || !first->pages || first->guarded == query->guarded)
+        return false;
+    while (last + 1 < end && last[1].start == last->end && last[1].pages &&
+           last[1].guarded != query->guarded)
+        last++;
+    while (first > space->group && first[-1].end == first->start && first[-1].pages &&
+           first[-1].guarded != query->guarded)
+        first--;
+    tl_addr above = last->end, below = first->start - TL_PAGE_SIZE;
+    bool upward = distance(above, query->near) < distance(below, query->near);
+    return page_usable(space, query, within, upward ? above : below, out) ||
+           page_usable(space, query, within, upward ? below : above, out);
 }
 
 // A new page of a gap, the one nearest to the query's wish.
@@ -424,6 +486,7 @@ static bool gap_page_find(const struct tl_space *space, const struct tl_place_qu
         tl_addr addr;
         if (!page_usable(space, query, within, page, &addr) &&
             !page_usable(space, query, within, page + TL_PAGE_SIZE, &addr) &&
+            !beside_groups(space, query, within, page, &addr) &&
             !page_usable(space, query, within, low, &addr))
             continue;
         if (!found || distance(addr, query->near) < distance(*out, query->near))
@@ -454,7 +517,7 @@ enum tl_place_cost tl_space_find(const struct tl_space *space, const struct tl_p
 
 // ---- taking and giving ------------------------------------------------------------------------
 
-static int group_page_add(struct tl_space *space, tl_addr page)
+static int group_page_add(struct tl_space *space, tl_addr page, bool guarded)
 {
     struct group *group = group_find(space, page);
     if (!group) {
@@ -467,9 +530,14 @@ static int group_page_add(struct tl_space *space, tl_addr page)
             space->group_max = max;
         }
         const struct tl_range *gap = &space->gap[gap_at(space, page)];
-        tl_addr start = page / GROUP_SIZE * GROUP_SIZE, end = start + GROUP_SIZE;
+        tl_addr size = space->group_size, start = page / size * size, end = start + size;
         size_t index = group_at(space, page);
         group = &space->group[index];
+        // Groups that were made before kinds were expected are larger.
+        if (index && group[-1].end > start)
+            start = group[-1].end;
+        if (index < space->group_count && group->start < end)
+            end = group->start;
         memmove(group + 1, group, (space->group_count - index) * sizeof *group);
         space->group_count++;
         *group = (struct group){.start = start > gap->start ? start : gap->start,
@@ -480,6 +548,7 @@ static int group_page_add(struct tl_space *space, tl_addr page)
     if (!group->pages++) {
         space->group_used++;
         group->low = group->high = page;
+        group->guarded = guarded;
     }
     group->low = page < group->low ? page : group->low;
     group->high = page > group->high ? page : group->high;
@@ -514,7 +583,7 @@ static struct chunk *chunk_insert(struct tl_space *space, size_t index)
     return chunk;
 }
 
-static struct page *page_insert(struct tl_space *space, tl_addr addr, bool dense)
+static struct page *page_insert(struct tl_space *space, tl_addr addr, unsigned pool)
 {
     if (!space->chunk_count && !chunk_insert(space, 0))
         return NULL;
@@ -535,7 +604,8 @@ static struct page *page_insert(struct tl_space *space, tl_addr addr, bool dense
     unsigned i = page_at(chunk, addr);
     memmove(&chunk->page[i + 1], &chunk->page[i], (chunk->count - i) * sizeof chunk->page[0]);
     chunk->count++;
-    chunk->page[i] = (struct page){.addr = addr, .dense = dense};
+    chunk->page[i] = (struct page){
+        .addr = addr, .dense = pool & TL_POOL_DENSE, .guarded = pool & TL_POOL_GUARDED};
     return &chunk->page[i];
 }
 
@@ -574,15 +644,15 @@ static void grains_set(struct tl_space *space, struct page *page, struct tl_rang
 }
 
 int tl_space_take(struct tl_space *space, tl_addr addr, uint16_t size, uint8_t slot_size,
-                  bool dense)
+                  unsigned pool)
 {
     struct tl_range slots = touched(addr, size, slot_size);
     for (tl_addr base = tl_page_down(slots.start); base < slots.end; base += TL_PAGE_SIZE) {
         struct page *page = page_find(space, base);
         if (!page) {
-            if (group_page_add(space, base))
+            if (group_page_add(space, base, pool & TL_POOL_GUARDED))
                 return TL_E_NOMEM;
-            page = page_insert(space, base, dense);
+            page = page_insert(space, base, pool);
             if (!page) {
                 group_page_remove(space, base);
                 return TL_E_NOMEM;
@@ -610,26 +680,31 @@ void tl_space_give(struct tl_space *space, tl_addr addr, uint16_t size, uint8_t 
 
 // ---- mappings ---------------------------------------------------------------------------------
 
-// Joins pages across free holes of at most `hole` bytes; returns how many mappings are left. out
-// may be NULL.
-static size_t pages_merge(const struct tl_space *space, tl_addr hole, struct tl_range *out)
+// Joins pages across free holes of at most `hole` bytes; returns how many mappings are left. out and
+// guarded may be NULL.
+static size_t pages_merge(const struct tl_space *space, tl_addr hole, struct tl_range *out,
+                          bool *guarded)
 {
     size_t count = 0;
     struct tl_range last = {0, 0};
     tl_addr gap_end = 0;
+    bool kind = false;
     for (size_t c = 0; c < space->chunk_count; c++) {
         const struct chunk *chunk = space->chunk[c];
         for (unsigned i = 0; i < chunk->count; i++) {
-            tl_addr addr = chunk->page[i].addr, end = addr + TL_PAGE_SIZE;
-            if (!count || addr >= gap_end || addr - last.end > hole ||
-                end - last.start > GROUP_SIZE) {
+            tl_addr addr = target_down(space, chunk->page[i].addr), end = addr + space->page_size;
+            if (!count || addr >= gap_end || chunk->page[i].guarded != kind ||
+                (addr > last.end && addr - last.end > hole) || end - last.start > GROUP_SIZE) {
                 last.start = addr;
+                kind = chunk->page[i].guarded;
                 gap_end = space->gap[gap_at(space, addr)].end;
                 count++;
             }
             last.end = end;
-            if (out)
+            if (out) {
                 out[count - 1] = last;
+                guarded[count - 1] = kind;
+            }
         }
     }
     return count;
@@ -639,22 +714,31 @@ int tl_space_merge(struct tl_space *space, struct tl_diag *diag)
 {
     size_t wanted = space->mapping_limit < MAPPINGS_WANTED ? space->mapping_limit : MAPPINGS_WANTED;
     tl_addr hole = 0;
-    size_t count = pages_merge(space, hole, NULL);
+    size_t count = pages_merge(space, hole, NULL, NULL);
     for (hole = TL_PAGE_SIZE; !space->lean && count > wanted && hole < GROUP_SIZE; hole *= 4)
-        count = pages_merge(space, hole, NULL);
+        count = pages_merge(space, hole, NULL, NULL);
     if (space->lean)
         hole = 0;
     else if (count > wanted)
         hole = GROUP_SIZE;
     else
         hole /= 4;
-    count = pages_merge(space, hole, NULL);
+    count = pages_merge(space, hole, NULL, NULL);
     struct tl_range *mapping = realloc(space->mapping, (count + 1) * sizeof *mapping);
-    if (!mapping)
+    if (mapping)
+        space->mapping = mapping;
+    bool *guarded = realloc(space->mapping_guarded, (count + 1) * sizeof *guarded);
+    if (guarded)
+        space->mapping_guarded = guarded;
+    if (!mapping || !guarded)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory for %zu mappings", count);
-    space->mapping = mapping;
-    space->mapping_count = pages_merge(space, hole, mapping);
+    space->mapping_count = pages_merge(space, hole, mapping, guarded);
     return 0;
+}
+
+bool tl_space_mapping_guarded(const struct tl_space *space, size_t index)
+{
+    return index < space->mapping_count && space->mapping_guarded[index];
 }
 
 size_t tl_space_mappings(struct tl_space *space, const struct tl_range **out)

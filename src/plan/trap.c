@@ -95,6 +95,7 @@ static enum tl_refusal slot_emit(const struct trap_run *run, struct trap_site *s
         .action = TL_ACTION_NONE,
         .thread_pointer = run->options->emit.thread_pointer,
         .no_stack = site->request->no_stack,
+        .guarded = site->request->guarded,
         .insn = &site->insn,
         .insn_count = 1,
         .resume_addr = site->insn.addr + site->insn.size,
@@ -127,6 +128,7 @@ static struct tl_place_query slot_query(const struct trap_run *run, const struct
     unsigned unit = run->options->arch->slot_size;
     struct tl_place_query query = {.last = UINT64_MAX,
                                    .slot_size = (uint8_t)unit,
+                                   .guarded = site->request->guarded,
                                    .dense = true,
                                    .near = site->insn.addr / unit * unit};
     query_clip(run, site->insn.addr, &query);
@@ -151,7 +153,9 @@ static int slot_place(const struct trap_run *run, struct trap_site *site, enum t
         if (*refusal == TL_REFUSE_NONE && site->slot.size <= query.size)
             return run->options->alone ? 0
                                        : tl_space_take(run->space, site->slot_addr, site->slot.size,
-                                                       query.slot_size, query.dense);
+                                                       query.slot_size,
+                                                       TL_POOL_DENSE |
+                                                           (query.guarded ? TL_POOL_GUARDED : 0));
     }
     if (*refusal == TL_REFUSE_NONE)
         *refusal = TL_REFUSE_NO_REACH;
@@ -290,6 +294,10 @@ int tl_plan_traps(const struct tl_trap_options *options, struct tl_space *space,
 {
     struct trap_run run = {options, space, set_create(requests, request_count)};
     int error = run.set ? 0 : TL_E_NOMEM;
+    for (size_t i = 0; i < request_count; i++) {
+        if (requests[i].guarded)
+            tl_space_expect_guarded(space);
+    }
     for (size_t i = 0; !error && i < request_count; i++)
         error = site_plan(&run, &requests[i], i);
     if (!error && !options->alone)

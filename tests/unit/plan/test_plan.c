@@ -312,7 +312,7 @@ static void a_stub_does_where_the_detour_has_no_room(void **state)
                                        .addr_min = 0x10000,
                                        .addr_max = SPACE_END};
     assert_int_equal(tl_space_create(&options, &w.space, NULL), 0);
-    extern int tl_space_take(struct tl_space *, tl_addr, uint16_t, uint8_t, bool);
+    extern int tl_space_take(struct tl_space *, tl_addr, uint16_t, uint8_t, unsigned);
     assert_int_equal(tl_space_take(w.space, page + 0xce0, 32, 32, false), 0);
     plan();
     const struct tl_plan *p = placed(0, TL_WAY_PUN);

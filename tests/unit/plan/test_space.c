@@ -223,6 +223,123 @@ static void merging_keeps_to_gaps_and_sizes(void **state)
     }
 }
 
+// ---- kinds and page sizes ----------------------------------------------------------------------
+
+#define KIND_PLACES 600u
+struct kind_place {
+    tl_addr addr;
+    bool guarded;
+};
+
+static bool mapping_holds(const struct tl_space *space, const struct tl_range *mapping, size_t count,
+                          const struct kind_place *place, unsigned size)
+{
+    for (size_t k = 0; k < count; k++) {
+        if (place->addr >= mapping[k].start && place->addr + size <= mapping[k].end)
+            return tl_space_mapping_guarded(space, k) == place->guarded;
+    }
+    return false;
+}
+
+// Guarded and other places at random, near two modules and a hole between them.
+static void kinds_check(struct machine *m, size_t page_size, size_t limit)
+{
+    struct tl_range used[] = {{0x100000000, 0x100801000}, {0x100a03000, 0x108000000}};
+    struct tl_space_options options = {.used = used,
+                                       .used_count = TL_ARRAY_COUNT(used),
+                                       .mapping_limit = limit,
+                                       .page_size = page_size,
+                                       .addr_min = 0x10001000,
+                                       .addr_max = 0x110001000};
+    static struct kind_place place[KIND_PLACES];
+    const struct tl_range *mapping;
+    struct tl_space *space;
+    size_t count = 0;
+    assert_int_equal(tl_space_create(&options, &space, NULL), 0);
+    tl_space_expect_guarded(space);
+    for (unsigned i = 0; i < KIND_PLACES; i++) {
+        bool guarded = machine_random(m) & 1;
+        tl_addr near = 0x100000000 + machine_random(m) % 0x8000000;
+        struct tl_place_query query = {.first = near - 0x8000000,
+                                       .last = near + 0x8000000,
+                                       .size = (uint16_t)(1 + machine_random(m) % 300),
+                                       .slot_size = SLOT,
+                                       .guarded = guarded,
+                                       .dense = machine_random(m) & 1,
+                                       .near = near};
+        tl_addr addr;
+        enum tl_place_cost cost = tl_space_find(space, &query, &addr);
+        assert_true(cost <= TL_PLACE_NEW_MAPPING || (cost == TL_PLACE_LIMIT && limit < 10));
+        if (cost == TL_PLACE_LIMIT)
+            continue;
+        unsigned pool = (query.dense ? TL_POOL_DENSE : 0) | (guarded ? TL_POOL_GUARDED : 0);
+        assert_int_equal(tl_space_take(space, addr, query.size, SLOT, pool), 0);
+        place[count++] = (struct kind_place){addr, guarded};
+    }
+    assert_int_equal(tl_space_merge(space, NULL), 0);
+    size_t mappings = tl_space_mappings(space, &mapping);
+    assert_in_range(mappings, 2, limit);
+    for (size_t i = 0; i < mappings; i++) {
+        assert_int_equal((mapping[i].start | mapping[i].end) % page_size, 0);
+        assert_true(i == 0 || mapping[i - 1].end <= mapping[i].start);
+        for (size_t k = 0; k < TL_ARRAY_COUNT(used); k++)
+            assert_true(mapping[i].end <= used[k].start || mapping[i].start >= used[k].end);
+    }
+    for (size_t i = 0; i < count; i++)
+        assert_true(mapping_holds(space, mapping, mappings, &place[i], 1));
+    tl_space_destroy(space);
+}
+
+static void guarded_places_share_no_mapping_with_others(void **state)
+{
+    (void)state;
+    static const size_t page_sizes[] = {4096, 16384, 65536};
+    struct machine m = {.seed = seed_get("plan-space")};
+    for (unsigned i = 0; i < TL_ARRAY_COUNT(page_sizes); i++) {
+        kinds_check(&m, page_sizes[i], 1000);
+        kinds_check(&m, page_sizes[i], 6);
+    }
+}
+
+static void the_other_kind_finds_room_beside_a_full_group(void **state)
+{
+    (void)state;
+    struct tl_range used[] = {{0, 0x40000000}, {0x40400000, 0x7ffffffff000}};
+    struct tl_space *space = space_make(used, 2, 100);
+    tl_addr addr;
+    tl_space_expect_guarded(space);
+    struct tl_place_query query = {.first = 0x3f000000,
+                                   .last = 0x41000000,
+                                   .size = 64,
+                                   .slot_size = SLOT,
+                                   .dense = true,
+                                   .near = 0x40180000};
+    assert_int_equal(tl_space_find(space, &query, &addr), TL_PLACE_NEW_MAPPING);
+    assert_int_equal(addr, 0x40180000);
+    assert_int_equal(tl_space_take(space, addr, 64, SLOT, TL_POOL_DENSE), 0);
+    query.guarded = true;
+    assert_int_equal(tl_space_find(space, &query, &addr), TL_PLACE_NEW_MAPPING);
+    assert_int_equal(addr, 0x40200000); // the next MiB begins nearer than the one below ends
+    assert_int_equal(tl_space_take(space, addr, 64, SLOT, TL_POOL_DENSE | TL_POOL_GUARDED), 0);
+    assert_int_equal(tl_space_find(space, &query, &addr), TL_PLACE_PAGE);
+    assert_int_equal(addr, 0x40200040);
+    query.guarded = false;
+    assert_int_equal(tl_space_find(space, &query, &addr), TL_PLACE_PAGE);
+    assert_int_equal(addr, 0x40180040);
+    tl_space_destroy(space);
+}
+
+static void odd_page_sizes_are_refused(void **state)
+{
+    (void)state;
+    static const size_t page_sizes[] = {1024, 12288, 128 << 10, 4097};
+    for (unsigned i = 0; i < TL_ARRAY_COUNT(page_sizes); i++) {
+        struct tl_space_options options = {.page_size = page_sizes[i], .addr_max = 0x100000000};
+        struct tl_space *space;
+        assert_int_equal(tl_space_create(&options, &space, NULL), TL_E_USAGE);
+    }
+}
+
 // ---- against a plain map -----------------------------------------------------------------------
 
 #define MODEL_PAGES 24u
@@ -319,6 +436,9 @@ int main(void)
         cmocka_unit_test(the_mapping_limit_holds),
         cmocka_unit_test(two_pages_may_cost_two_mappings),
         cmocka_unit_test(merging_keeps_to_gaps_and_sizes),
+        cmocka_unit_test(guarded_places_share_no_mapping_with_others),
+        cmocka_unit_test(the_other_kind_finds_room_beside_a_full_group),
+        cmocka_unit_test(odd_page_sizes_are_refused),
         cmocka_unit_test(random_places_agree_with_a_plain_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
