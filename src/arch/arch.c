@@ -3,5 +3,10 @@
 
 const struct tl_arch *tl_arch_find(uint16_t elf_machine)
 {
-    return elf_machine == tl_arch_x86_64.elf_machine ? &tl_arch_x86_64 : NULL;
+    static const struct tl_arch *const known[] = {&tl_arch_x86_64, &tl_arch_arm64};
+    for (size_t i = 0; i < TL_ARRAY_COUNT(known); i++) {
+        if (known[i]->elf_machine == elf_machine)
+            return known[i];
+    }
+    return NULL;
 }

@@ -10,6 +10,8 @@
 //   branch back to the first instruction behind the window (unless the last one never goes on)
 //   out-of-line slow path; 8-byte aligned literals (table address, agent entry)
 // With on_taken the displaced instructions come first, the action and a jump to the target behind them.
+// On arm64 the same order; there is no red zone, a count adds atomically to the block that the thread's home
+// names (agent/layout.h) and needs no flags, and with `behind` the displaced instruction comes before it.
 #ifndef TL_EMIT_EMIT_H
 #define TL_EMIT_EMIT_H
 
@@ -83,6 +85,24 @@ struct tl_record {
 // in: ecx = counter_off, rdx = S, all other registers as at the site. The agent keeps all but rax, rcx,
 // rdx and flags. The detour zeroes the return address's word afterwards (see return_forget).
 #define TL_RECORD_FRAME 168
+
+// The record frame, arm64. S is the stack pointer at the site (for a call that got a new target: the
+// same). Below it nothing is anybody's. Flags may be lost; vector registers are not touched.
+//
+//   S - 8     nzcv, or anything if flags are dead
+//   S - 16    x30    the site's value; what lies here when the last record is done is x30 again
+//   S - 24    x17    the site's value, or anything if it is dead
+//   S - 32    x16    the same                                       <- sp at the agent's entry
+//
+// in: w16 = counter_off, x17 = S of the record (sp_off counts), x30 = return address into the detour, all
+// other registers as at the site. The agent keeps all but x16, x17, x30 and flags, and leaves no x30 in
+// memory. Its entries have no landing pad.
+//
+// tl_agent_slow_count is called in the same frame (below the registers that the count spilled, flags never
+// saved): w16 = counter_off, w17 = index among the homes. It keeps flags too.
+// TL_ACTION_CALL and LEAVE: sp = S - 16, and [sp] = x30 as at the site, [sp + 8] anything; x30 = return address
+// into the detour. The agent keeps all but x30.
+#define TL_RECORD_FRAME_ARM64 32
 
 struct tl_emit_in {
     enum tl_action action;
