@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Guests of other architectures: Debian's own kernels under QEMU, with this tree's programs in them.
+
+Packages come through an apt configuration of our own and lie, verified, in $TRAPLESS_CACHE or
+~/.cache/trapless. Nothing of it needs root.
+"""
+import argparse
+import os
+import sys
+
+from guestlib import cross, image, isa, machine, packages
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def build_folder(arguments):
+    return os.path.abspath(arguments.build or os.path.join(SOURCE, f"build-{arguments.arch}"))
+
+
+def prepare(arguments):
+    """The image with what the build folder holds; built first, unless that is not wanted."""
+    folder = build_folder(arguments)
+    if not arguments.no_build:
+        cross.build(arguments.arch, folder, arguments.jobs)
+    whole = image.Image(arguments.arch)
+    whole.add_distribution()
+    whole.add_build(folder)
+    for item in arguments.add:
+        name, _, path = item.partition("=")
+        whole.add(name if path else "/root/" + os.path.basename(name), path or name)
+    return whole.write()
+
+
+def start(arguments):
+    return machine.Machine(arguments.arch, arguments.kernel, prepare(arguments), icount=arguments.icount,
+                           cpus=arguments.cpus)
+
+
+def do_fetch(arguments):
+    print(f"user space: {packages.user_tree(arguments.arch, arguments.fresh)}")
+    for name in arguments.kernels or isa.KERNELS[:2]:
+        path, release = packages.kernel(arguments.arch, name, arguments.fresh)
+        print(f"kernel {name}: {release} {path}")
+    return 0
+
+
+def do_cross(arguments):
+    print(cross.write_file(arguments.arch))
+    return 0
+
+
+def do_build(arguments):
+    cross.build(arguments.arch, build_folder(arguments), arguments.jobs)
+    return 0
+
+
+def do_run(arguments):
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    text = words[0] if len(words) == 1 else " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+    guest = start(arguments)
+    result = guest.run([("run", arguments.timeout, text)])[0]
+    print(result.output)
+    print(f"guest: {guest.release}: status {result.status} after {result.seconds:.2f} s", file=sys.stderr)
+    return result.status
+
+
+def do_shell(arguments):
+    start(arguments).shell()
+    return 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name, function, text):
+        sub = commands.add_parser(name, help=text)
+        sub.set_defaults(function=function)
+        sub.add_argument("--arch", default="arm64", choices=sorted(isa.ISAS))
+        return sub
+
+    sub = command("fetch", do_fetch, "fetch packages and say which kernels are used")
+    sub.add_argument("--fresh", action="store_true", help="read the lists again, whatever their age")
+    sub.add_argument("kernels", nargs="*", choices=[[], *isa.KERNELS], metavar="KERNEL")
+    command("cross", do_cross, "write meson's cross file and print its path")
+    for name, function, text in (("build", do_build, "cross build"),
+                                 ("run", do_run, "run one command in a guest; its status is ours"),
+                                 ("shell", do_shell, "a prompt in a guest")):
+        sub = command(name, function, text)
+        sub.add_argument("--build", help="build folder; default build-ARCH")
+        sub.add_argument("--jobs", type=int, default=os.cpu_count())
+        if name == "build":
+            continue
+        sub.add_argument("--no-build", action="store_true", help="take the build folder as it is")
+        sub.add_argument("--kernel", default="trixie", choices=isa.KERNELS)
+        sub.add_argument("--add", action="append", default=[], metavar="[NAME=]PATH",
+                         help="one more file, with the libraries that it loads; by default in /root")
+        sub.add_argument("--icount", action="store_true", help="one processor; a nanosecond is an instruction")
+        sub.add_argument("--cpus", type=int, default=2)
+        if name == "run":
+            sub.add_argument("--timeout", type=int, default=300, metavar="SECONDS")
+            sub.add_argument("command", nargs=argparse.REMAINDER, help="one word: a line for the shell")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    return arguments.function(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+#!/bin/busybox sh
+# The first process of a guest: mounts what programs expect, runs the jobs, turns the machine off.
+#
+# Jobs are the files of /jobs, in the order of their names; what is told of each stands alone on a line that
+# begins with @guest: begin NAME, end NAME STATUS MS.
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev 2>/dev/null
+/bin/busybox --install -s /bin
+mkdir -p /dev/pts /dev/shm /tmp /run /var/tmp
+mount -t devpts pts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+mount -t tracefs tracing /sys/kernel/tracing
+mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
+ln -sf /proc/self/fd /dev/fd
+ip link set lo up 2>/dev/null
+hostname guest
+export PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root TERM=vt100 GUEST=1 PYTHONDONTWRITEBYTECODE=1
+mkdir -p /root
+cd /root || exit 1
+exec </dev/console >/dev/console 2>&1
+stty -echo -onlcr
+
+ms() {
+    read -r seconds _ </proc/uptime
+    echo "${seconds%.*}${seconds#*.}0"
+}
+
+if [ -e /jobs/shell ]; then
+    stty echo onlcr
+    echo "Leave with exit; the machine goes off then."
+    setsid cttyhack sh
+else
+    for job in /jobs/*; do
+        name=${job##*/}
+        read -r limit <"/jobs/$name/limit"
+        echo "@guest begin $name"
+        before=$(ms)
+        timeout -s KILL "$limit" sh "/jobs/$name/run" </dev/null >"/tmp/job.out" 2>&1
+        status=$?
+        cat /tmp/job.out
+        printf '\n@guest end %s %s %s\n' "$name" "$status" "$(($(ms) - before))"
+    done
+fi
+sync
+poweroff -f
