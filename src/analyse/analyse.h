@@ -55,6 +55,8 @@ struct tl_module_facts {
     // TL_AVOID_NAMES (shell patterns). Sorted.
     const struct tl_range *avoid;
     size_t avoid_count;
+    const struct tl_range *literals; // data inside text, as mapping symbols say: never code. Sorted, apart
+    size_t literal_count;
     uint16_t elf_machine; // 0: x86-64
     // Code made by Go's compiler (end 0: none): goroutines move between threads and keep return
     // addresses of any instruction on stacks of their own; arguments are in Go's registers.

@@ -29,7 +29,7 @@ struct tl_facts {
     uint8_t **copy; // relocated bytes, by segment index; NULL: none
     size_t copy_count;
     struct tl_vaddr_list pointers, landing_pads;
-    struct tl_range_list rseq, avoid;
+    struct tl_range_list rseq, avoid, literals;
 };
 
 struct builder {
@@ -446,6 +446,39 @@ static void add_avoid(struct builder *builder, const struct tl_symbols *symbols)
     }
 }
 
+static int compare_mapping(const void *a, const void *b)
+{
+    const struct tl_mapping *left = a, *right = b;
+    if (left->vaddr != right->vaddr)
+        return left->vaddr < right->vaddr ? -1 : 1;
+    return left->data - right->data;
+}
+
+// Data ends where code begins, or its section ends.
+static void add_literals(struct builder *builder, const struct tl_symbols *symbols)
+{
+    struct tl_range_list *literals = &builder->facts->literals;
+    if (symbols->mapping_count > 0)
+        qsort(symbols->mapping, symbols->mapping_count, sizeof *symbols->mapping, compare_mapping);
+    for (size_t i = 0; i < symbols->mapping_count; i++) {
+        const struct tl_mapping *start = &symbols->mapping[i];
+        // Of two at one address the later one has no bytes between them.
+        if (!start->data || (i > 0 && start[-1].data) ||
+            (i > 0 && start[-1].vaddr == start->vaddr))
+            continue;
+        size_t behind = i + 1;
+        while (behind < symbols->mapping_count && symbols->mapping[behind].data)
+            behind++;
+        const struct tl_section *section = tl_image_section_of(builder->image, start->vaddr);
+        const struct tl_segment *segment = tl_image_text_at(builder->image, start->vaddr);
+        tl_addr end = section ? section->vaddr + section->size : segment->vaddr + segment->file_size;
+        if (behind < symbols->mapping_count && symbols->mapping[behind].vaddr < end)
+            end = symbols->mapping[behind].vaddr;
+        if (end > start->vaddr)
+            tl_range_list_add(literals, start->vaddr, end);
+    }
+}
+
 // --- all of it ---
 
 static void publish(struct tl_facts *facts, const struct tl_image *image)
@@ -463,6 +496,9 @@ static void publish(struct tl_facts *facts, const struct tl_image *image)
     facts->facts.rseq_count = facts->rseq.count;
     facts->facts.avoid = facts->avoid.range;
     facts->facts.avoid_count = facts->avoid.count;
+    facts->facts.literals = facts->literals.range;
+    facts->facts.literal_count = facts->literals.count;
+    facts->facts.elf_machine = image->machine;
     facts->facts.go_text = tl_go_text(image, &facts->runs);
     facts->facts.position_fixed = image->type == ET_EXEC;
 }
@@ -485,11 +521,12 @@ static int facts_build(struct tl_image *image, struct tl_facts *facts, struct tl
     if (!error) {
         add_rseq_sections(&builder);
         add_avoid(&builder, symbols);
+        add_literals(&builder, symbols);
         tl_vaddr_list_sort(&facts->landing_pads);
         if (!add_functions(&builder, symbols, &frames))
             builder.no_memory = true;
         if (builder.no_memory || facts->pointers.failed || facts->landing_pads.failed ||
-            facts->rseq.failed || facts->avoid.failed || frames.failed)
+            facts->rseq.failed || facts->avoid.failed || facts->literals.failed || frames.failed)
             error =
                 tl_diag_set(diag, TL_E_LIMIT, "%s: too large to look at as a whole", image->path);
     }
@@ -529,5 +566,6 @@ void tl_facts_destroy(struct tl_facts *facts)
     free(facts->landing_pads.addr);
     free(facts->rseq.range);
     free(facts->avoid.range);
+    free(facts->literals.range);
     free(facts);
 }

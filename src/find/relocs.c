@@ -11,31 +11,50 @@
 
 struct reader {
     const struct tl_image *image;
+    const struct reloc_types *types;
     struct tl_view symbols, strings, versions;
     struct tl_versions names;
     bool (*visit)(void *opaque, const struct tl_elf_reloc *reloc);
     void *opaque;
 };
 
-// From the System V ABI, AMD64 supplement, table "Relocation Types". false: makes no whole address.
-static bool reloc_kind(uint32_t type, struct tl_elf_reloc *reloc)
+// One machine's numbers for what makes a whole address.
+struct reloc_types {
+    uint16_t machine;
+    uint32_t relative, irelative, absolute, glob_dat, jump_slot;
+};
+
+static const struct reloc_types reloc_types[] = {
+    // System V ABI, AMD64 supplement, table "Relocation Types".
+    {EM_X86_64, R_X86_64_RELATIVE, R_X86_64_IRELATIVE, R_X86_64_64, R_X86_64_GLOB_DAT,
+     R_X86_64_JUMP_SLOT},
+    // ELF for the Arm 64-bit Architecture, "Static Data relocations" and "Dynamic relocations".
+    {EM_AARCH64, R_AARCH64_RELATIVE, R_AARCH64_IRELATIVE, R_AARCH64_ABS64, R_AARCH64_GLOB_DAT,
+     R_AARCH64_JUMP_SLOT},
+};
+
+static const struct reloc_types *types_of(uint16_t machine)
 {
-    reloc->slot = type == R_X86_64_GLOB_DAT || type == R_X86_64_JUMP_SLOT;
-    switch (type) {
-    case R_X86_64_RELATIVE:
-        reloc->kind = TL_ELF_RELATIVE;
-        return true;
-    case R_X86_64_IRELATIVE:
-        reloc->kind = TL_ELF_IRELATIVE;
-        return true;
-    case R_X86_64_64:
-    case R_X86_64_GLOB_DAT:
-    case R_X86_64_JUMP_SLOT:
-        reloc->kind = TL_ELF_SYMBOL;
-        return true;
-    default:
-        return false;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(reloc_types); i++) {
+        if (reloc_types[i].machine == machine)
+            return &reloc_types[i];
     }
+    return NULL;
+}
+
+// false: makes no whole address.
+static bool reloc_kind(const struct reloc_types *types, uint32_t type, struct tl_elf_reloc *reloc)
+{
+    reloc->slot = type == types->glob_dat || type == types->jump_slot;
+    if (type == types->relative)
+        reloc->kind = TL_ELF_RELATIVE;
+    else if (type == types->irelative)
+        reloc->kind = TL_ELF_IRELATIVE;
+    else if (type == types->absolute || reloc->slot)
+        reloc->kind = TL_ELF_SYMBOL;
+    else
+        return false;
+    return true;
 }
 
 static bool reloc_symbol(const struct reader *reader, uint64_t index, struct tl_elf_reloc *reloc)
@@ -59,7 +78,7 @@ static bool read_table(const struct reader *reader, struct tl_view table)
     for (uint64_t at = 0; tl_view_read(table, at, &raw, sizeof raw); at += sizeof raw) {
         struct tl_elf_reloc reloc = {
             .vaddr = raw.r_offset, .addend = (uint64_t)raw.r_addend, .symbol = ""};
-        if (!reloc_kind((uint32_t)ELF64_R_TYPE(raw.r_info), &reloc))
+        if (!reloc_kind(reader->types, (uint32_t)ELF64_R_TYPE(raw.r_info), &reloc))
             continue;
         if (reloc.kind == TL_ELF_SYMBOL && !reloc_symbol(reader, ELF64_R_SYM(raw.r_info), &reloc))
             continue;
@@ -103,7 +122,8 @@ int tl_relocs_each(const struct tl_image *image,
     struct reader reader = {.image = image, .visit = visit, .opaque = opaque};
     const uint8_t *done[RELA_TABLE_COUNT_MAX]; // starts of tables read
     size_t done_count = 0;
-    if (image->machine != EM_X86_64)
+    reader.types = types_of(image->machine);
+    if (!reader.types)
         return tl_diag_set(diag, TL_E_UNSUPPORTED, "%s: machine %u is not supported", image->path,
                            image->machine);
     if (!tl_versions_read(image, &reader.names)) {

@@ -23,7 +23,7 @@ struct collector {
     struct tl_symbols *out;
     struct entry *entry;
     size_t count, capacity;
-    size_t label_capacity, import_capacity;
+    size_t label_capacity, import_capacity, mapping_capacity;
     bool no_memory, too_many;
 };
 
@@ -69,6 +69,25 @@ static void add_label(struct collector *collector, tl_addr vaddr)
         return;
     }
     out->label[out->label_count++] = vaddr;
+}
+
+// ELF for the Arm 64-bit Architecture, "Mapping symbols": "$x" and "$d", with or without ".any" behind.
+static bool is_mapping(const struct tl_image *image, const char *name)
+{
+    return image->machine != EM_X86_64 && name[0] == '$' && name[1] &&
+           strchr("xdat", name[1]) && (!name[2] || name[2] == '.');
+}
+
+static void add_mapping(struct collector *collector, tl_addr vaddr, bool data)
+{
+    struct tl_symbols *out = collector->out;
+    if (out->mapping_count >= TL_FACTS_COUNT_MAX ||
+        !tl_array_grow(&out->mapping, &collector->mapping_capacity, out->mapping_count + 1,
+                       sizeof *out->mapping)) {
+        collector->no_memory = true;
+        return;
+    }
+    out->mapping[out->mapping_count++] = (struct tl_mapping){vaddr, data};
 }
 
 static void add_import(struct collector *collector, const char *name)
@@ -117,6 +136,10 @@ static void add_symbol(struct collector *collector, const struct table *table, u
     if (!segment || raw->st_shndx == SHN_ABS || raw->st_shndx == SHN_COMMON ||
         in_stubs(collector->image, vaddr))
         return;
+    if (is_mapping(collector->image, name)) {
+        add_mapping(collector, vaddr, name[1] == 'd');
+        return;
+    }
     bool typed = type == STT_FUNC || type == STT_GNU_IFUNC;
     const struct tl_section *section = tl_image_section_of(collector->image, vaddr);
     bool code = !section || section->flags & SHF_EXECINSTR;
@@ -408,6 +431,7 @@ void tl_symbols_destroy(struct tl_symbols *symbols)
     tl_arena_deinit(&symbols->arena);
     free(symbols->symbol);
     free(symbols->label);
+    free(symbols->mapping);
     free(symbols->import);
     free(symbols->mangled);
     free(symbols->bucket);

@@ -10,6 +10,13 @@ struct tl_symbols {
     size_t count;
     tl_addr *label; // other symbols' values inside text: no functions, but something may lead there
     size_t label_count;
+    // Where code or data begins inside text, as assemblers of some machines say ("$x", "$d"); sorted
+    // when read.
+    struct tl_mapping {
+        tl_addr vaddr;
+        bool data;
+    } * mapping;
+    size_t mapping_count;
     const char **import; // names that the image wants from others
     size_t import_count;
     uint32_t *mangled; // indices of symbols whose name is mangled

@@ -107,7 +107,7 @@ static tl_addr encoded(struct cursor *cursor, uint8_t encoding)
     uint64_t value = encoded_value(cursor, encoding);
     uint8_t application = encoding & PE_APPLICATION;
     if (application != 0 && application != PE_PCREL)
-        cursor->bad = true; // text, data or function relative: not used on x86-64
+        cursor->bad = true; // text, data or function relative: not used on x86-64 and arm64
     if (value == 0 || cursor->bad)
         return 0;
     return application == PE_PCREL ? here + value : value;

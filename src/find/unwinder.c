@@ -25,6 +25,7 @@ static const char *const walkers[] = {
 static const char *const others[] = {
     "unw_step", "__unw_step",          // LLVM
     "_Ux86_64_step", "_ULx86_64_step", // libunwind of HP
+    "_Uaarch64_step", "_ULaarch64_step",
 };
 
 static const struct tl_symbol *symbol_named(struct tl_symbols *symbols, const char *name)
