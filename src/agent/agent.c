@@ -18,37 +18,19 @@
 
 enum { UNCLAIMED = 0, CLAIMING = 1, NO_ROOM = 2 }; // all below TL_SHARED_BLOCK_MIN
 
-// A constant of the head, read where it is used: kept in registers they would cost stack.
-#define HEAD(name)                                                                                 \
-    ({                                                                                             \
-        uint64_t head_value;                                                                       \
-        __asm__ volatile("mov tl_agent_" #name "(%%rip), %0" : "=r"(head_value));                  \
-        head_value;                                                                                \
-    })
-
 static struct tl_control *control_page(void)
 {
-    return (struct tl_control *)(uintptr_t)HEAD(control_addr);
+    return (struct tl_control *)(uintptr_t)TL_AGENT_HEAD(control_addr);
 }
 
 static struct tl_thread_slot *thread_table(void)
 {
-    return (struct tl_thread_slot *)(uintptr_t)(HEAD(control_addr) + TL_PAGE_SIZE);
+    return (struct tl_thread_slot *)(uintptr_t)(TL_AGENT_HEAD(control_addr) + TL_PAGE_SIZE);
 }
 
 static struct tl_data_header *data_header(void)
 {
     return (struct tl_data_header *)(uintptr_t)tl_agent_data_addr;
-}
-
-static uint64_t thread_pointer_read(void)
-{
-    uint64_t value = 0;
-    if (HEAD(thread_pointer) == TL_TP_FS_WORD)
-        __asm__ volatile("mov %%fs:0, %0" : "=r"(value));
-    else if (HEAD(thread_pointer) == TL_TP_FSBASE)
-        __asm__ volatile("rdfsbase %0" : "=r"(value));
-    return value;
 }
 
 // Block `index` of a process. The same for all who ask, so that it may be written by each of them.
@@ -81,7 +63,7 @@ static uint32_t process_take(void)
 
 // What control->shared_block is once it is no longer UNCLAIMED or CLAIMING. Who comes while another
 // one claims takes a slot too, and the first to publish wins: nobody waits.
-__attribute__((noinline, cold, no_caller_saved_registers)) static uint64_t
+__attribute__((noinline, cold)) TL_AGENT_KEEPS static uint64_t
 process_claim(struct tl_control *control)
 {
     for (;;) { // again only after a fork by a signal handler in between
@@ -118,7 +100,7 @@ static uint64_t process_block(void)
 {
     struct tl_control *control = control_page();
     uint64_t word = __atomic_load_n(&control->shared_block, __ATOMIC_RELAXED);
-    if (word <= CLAIMING && HEAD(follow))
+    if (word <= CLAIMING && TL_AGENT_HEAD(follow))
         word = process_claim(control);
     return word < TL_SHARED_BLOCK_MIN ? 0 : word;
 }
@@ -137,7 +119,7 @@ static inline struct tl_thread_slot *slot_find(uint64_t shared_block, uint64_t t
         // Relaxed: only the thread whose pointer it is reads block, and it has seen its own store.
         uint64_t owner = __atomic_load_n(&slot->tp, __ATOMIC_RELAXED);
         if (owner == 0) {
-            __atomic_store_n(&slot->block, shared_block - (TL_THREAD_SLOTS - index) * HEAD(stride),
+            __atomic_store_n(&slot->block, shared_block - (TL_THREAD_SLOTS - index) * TL_AGENT_HEAD(stride),
                              __ATOMIC_RELAXED);
             if (__atomic_compare_exchange_n(&slot->tp, &owner, tp, false, __ATOMIC_RELAXED,
                                             __ATOMIC_RELAXED))
@@ -157,7 +139,7 @@ __attribute__((used)) uint64_t tl_agent_block(void)
         uint64_t shared = process_block();
         if (!shared)
             return 0;
-        struct tl_thread_slot *slot = slot_find(shared, thread_pointer_read());
+        struct tl_thread_slot *slot = slot_find(shared, tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer)));
         uint64_t block = slot ? slot->block : shared | TL_BLOCK_SHARED;
         // A handler that forked while we were here has wiped both in the child, where we then wrote
         // the parent's block into a slot. From here on a fork wipes the slot too.

@@ -32,7 +32,9 @@ struct tl_agent_head {
     uint64_t hijack_addr;   // struct tl_hijack_head; 0: none
     uint64_t hijack_lost;   // from a probe's counter to the one that counts its losses, bytes; 0: none
     uint64_t hijack_record; // record_off of what a replaced return records
-    uint64_t reserved[2];
+    // Where every count is an atomic add (arm64): see struct tl_emit_in.
+    uint64_t homes_shift;
+    uint64_t atomics;
 
     // Entries, as offsets from the image's start.
     uint64_t slow_count_off; // tl_agent_slow_count

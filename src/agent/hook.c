@@ -11,13 +11,13 @@
 #include "agent/inside.h"
 #include "agent/layout.h"
 
-// Where no clock may be read, or one that may stand still: turns of `pause`, 10 to 140 cycles each
-// (Intel's optimization manual, "PAUSE latency"), so some 10 to 100 ms.
+// Where no clock may be read, or one that may stand still: turns with a tl_agent_pause, so some 10 to
+// 100 ms.
 #define TURNS_MAX 2000000u
 #define TURNS_TIMED_MAX (50u * TURNS_MAX) // a counter that was set back ends here
 
 struct hook_frame {
-    uint64_t rdi, rsi; // of the site
+    uint64_t argument[2]; // of the hooked function
 };
 
 void tl_agent_hook(uint64_t kind, const struct hook_frame *frame);
@@ -35,7 +35,7 @@ static struct tl_notice *notice_at(uint64_t index)
 static uint64_t clock_now(void)
 {
     if (tl_agent_clock == TL_CLOCK_COUNTER)
-        return __builtin_ia32_rdtsc();
+        return tl_agent_ticks();
     return __atomic_load_n(&data_header()->coarse_ns, __ATOMIC_RELAXED);
 }
 
@@ -86,7 +86,7 @@ static bool notice_await(const struct tl_notice *notice)
         if (timed &&
             (int64_t)(clock_now() - start) >= (int64_t)(tl_agent_ticks_per_ms * TL_NOTICE_WAIT_MS))
             return false;
-        __builtin_ia32_pause();
+        tl_agent_pause();
     }
     return false;
 }
@@ -102,8 +102,8 @@ static void notice_post(uint64_t kind, uint32_t process, uint32_t tid,
     notice->kind = (uint32_t)kind;
     notice->tid = tid;
     notice->process = process;
-    notice->argument[0] = frame->rdi;
-    notice->argument[1] = frame->rsi;
+    notice->argument[0] = frame->argument[0];
+    notice->argument[1] = frame->argument[1];
     // Release, with the controller's acquire of state.
     __atomic_store_n(&notice->state, TL_NOTICE_ASKED, __ATOMIC_RELEASE);
     uint32_t state = TL_NOTICE_ASKED;
@@ -121,8 +121,8 @@ static void notice_post(uint64_t kind, uint32_t process, uint32_t tid,
 }
 
 // Called by the entry stub with every register saved that the record frame does not keep.
-__attribute__((no_caller_saved_registers, used)) void tl_agent_hook(uint64_t kind,
-                                                                    const struct hook_frame *frame)
+__attribute__((used)) TL_AGENT_KEEPS void tl_agent_hook(uint64_t kind,
+                                                        const struct hook_frame *frame)
 {
     uint32_t process;
     // A followed child's first record may be this one: asking for a block makes it known.

@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "agent/layout.h"
+#include "arch/agent_isa.h"
 
 // In the image's head (struct tl_agent_head); the controller wrote them before any site led here.
 extern const uint64_t tl_agent_control_addr __attribute__((visibility("hidden")));
@@ -32,21 +33,18 @@ static inline bool tl_agent_process(uint32_t *process)
 // thread whose memory it borrows.
 static inline uint32_t tl_agent_tid(void)
 {
-    uint64_t way = tl_agent_thread_pointer, pointer = 0; // not the control page's: a child's may be empty
     if (tl_agent_tid_off == 0)
         return 0;
-    if (way == TL_TP_FS_WORD)
-        __asm__ volatile("mov %%fs:0, %0" : "=r"(pointer));
-    else if (way == TL_TP_FSBASE)
-        __asm__ volatile("rdfsbase %0" : "=r"(pointer));
+    // Not the control page's way: a child's may be empty.
+    uint64_t pointer = tl_agent_thread_pointer_now(tl_agent_thread_pointer);
     return pointer ? *(const volatile uint32_t *)(uintptr_t)(pointer + tl_agent_tid_off) : 0;
 }
 
 // The block that the calling thread counts in; claims one, and in a followed child a process slot, where it
-// has none. TL_BLOCK_SHARED set: the block is shared, and every change of it needs a lock prefix. 0: a child
+// has none. TL_BLOCK_SHARED set: the block is shared, and every change of it must be atomic. 0: a child
 // that is not followed, count nothing. May be interrupted by itself at any instruction. Keeps every register
-// but rax.
+// but that of the result.
 #define TL_BLOCK_SHARED 1u
-uint64_t tl_agent_block(void) __attribute__((no_caller_saved_registers));
+uint64_t tl_agent_block(void) TL_AGENT_KEEPS;
 
 #endif

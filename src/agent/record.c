@@ -1,10 +1,8 @@
 // Proves that the record entries, which are assembly, know the layout as it is. No code.
 #include "agent/inside.h"
-#include "arch/x86_64/record_layout.h"
 
 #define SAME(a, b) _Static_assert((a) == (b), #a " is not " #b)
 
-SAME(REC_TP_FS_WORD, TL_TP_FS_WORD);
 SAME(REC_HASH, TL_HASH);
 SAME(REC_TABLE_OFF, TL_TABLE_OFF);
 SAME(1 << REC_SLOT_SHIFT, sizeof(struct tl_thread_slot));

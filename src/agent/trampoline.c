@@ -2,7 +2,7 @@
 // unwinder.
 //
 // Freestanding, no library, general registers only, no system call. Writes the hijack memory, the
-// word at S, loss counters, and one word of libgcc's unwinding context; never searches a stack.
+// return address, loss counters, and one word of libgcc's unwinding context; never searches a stack.
 // Invariants:
 //   1. While a return address is replaced, its slot is the first of its key, and nobody takes it
 //      but its return.
@@ -12,7 +12,6 @@
 //      may look for its own addresses on the stack.
 //   3. An entry whose return will not be recorded is counted as lost.
 #include "agent/inside.h"
-#include "arch/x86_64/trampoline_layout.h"
 
 #define SAME(a, b) _Static_assert((a) == (b), #a " is not " #b)
 SAME(HIJACK_LIVE, TL_CONTROL_LIVE);
@@ -36,18 +35,13 @@ extern const uint64_t tl_agent_hijack_addr __attribute__((visibility("hidden")))
 extern const uint64_t tl_agent_hijack_lost __attribute__((visibility("hidden")));
 extern const uint8_t tl_agent_trampoline[] __attribute__((visibility("hidden")));
 
-uint64_t tl_agent_hijack(uint64_t counter_off, uint64_t sp);
-uint64_t tl_agent_hijack_return(uint64_t sp);
+uint64_t tl_agent_hijack(uint64_t counter_off, uint64_t sp, uint64_t *place);
+uint64_t tl_agent_hijack_return(uint64_t sp, uint64_t *place);
 uint64_t tl_agent_unwind(uint64_t pc, uint64_t *bases);
 
 static struct tl_hijack_head *hijack_head(void)
 {
     return (struct tl_hijack_head *)(uintptr_t)tl_agent_hijack_addr;
-}
-
-static uint64_t *word_at(uint64_t addr)
-{
-    return (uint64_t *)(uintptr_t)addr;
 }
 
 static struct tl_hijack_slot *slot_step(struct tl_hijack_head *head, uint64_t key, uint64_t step)
@@ -128,33 +122,27 @@ static void loss_count(uint64_t block, uint64_t counter_off)
     if (tl_agent_hijack_lost == 0)
         return;
     if (block & TL_BLOCK_SHARED)
-        __atomic_fetch_add(word_at(addr), 1, __ATOMIC_RELAXED); // only summed
-    else // one instruction: a signal can't come between load and store
-        __asm__ volatile("incq (%0)" : : "r"(addr) : "memory", "cc");
+        __atomic_fetch_add((uint64_t *)(uintptr_t)addr, 1, __ATOMIC_RELAXED); // only summed
+    else
+        tl_agent_own_add(addr);
 }
 
-// Whether [sp] may be read: a stack pointer at a page's start may be a stack's very end, with
-// nothing on it.
-static bool top_readable(uint64_t sp)
-{
-    return sp % sizeof(uint64_t) == 0 && sp % TL_PAGE_SIZE != 0;
-}
-
-// Replaces the return address at sp. Returns 0, or the counter of the function that was entered
+// Replaces the return address, which lies at *place: on the stack at sp, or in the record frame where
+// it came in a register. Returns 0, or the counter of the function that was entered
 // before with the same return address and has ended in a jump to this one: its return is to be
 // recorded now.
-__attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack(uint64_t counter_off,
-                                                                          uint64_t sp)
+__attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_off, uint64_t sp,
+                                                              uint64_t *place)
 {
     struct tl_hijack_head *head = hijack_head();
     uint64_t block = tl_agent_block();
     if (block == 0) // a forked child that nobody follows
         return 0;
-    if (head->ended || !top_readable(sp)) {
+    if (head->ended || !tl_agent_return_readable(sp)) {
         loss_count(block, counter_off);
         return 0;
     }
-    uint64_t original = *word_at(sp), trampoline = (uint64_t)(uintptr_t)tl_agent_trampoline;
+    uint64_t original = *place, trampoline = (uint64_t)(uintptr_t)tl_agent_trampoline;
     struct tl_hijack_slot *slot = NULL;
     if (original == trampoline) {
         slot = slot_find(head, sp);
@@ -176,22 +164,22 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack(uint64
     slot->counter_off = counter_off;
     slot->returned = 0;
     // Last, and not before: a signal's handler may return through here at once.
-    __atomic_store_n(word_at(sp), trampoline, __ATOMIC_RELEASE);
+    __atomic_store_n(place, trampoline, __ATOMIC_RELEASE);
     return 0;
 }
 
 // ---- return -------------------------------------------------------------------------------------
 
-// The home slot is not it. Puts the original at sp and frees the slot. Returns the counter of what
+// The home slot is not it. Puts the original at *place and frees the slot. Returns the counter of what
 // ended. 0: there is nothing to record, the same return has come a second time (a function that
 // returns twice).
-__attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack_return(uint64_t sp)
+__attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack_return(uint64_t sp, uint64_t *place)
 {
     struct tl_hijack_head *head = hijack_head();
     struct tl_hijack_slot *slot = slot_find(head, sp);
     if (slot) {
         uint64_t counter_off = slot->counter_off;
-        *word_at(sp) = slot->original;
+        *place = slot->original;
         slot->returned = sp;
         __atomic_store_n(&slot->key, 0, __ATOMIC_RELEASE); // with the acquire of slot_claim
         return counter_off;
@@ -200,7 +188,7 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack_return
         slot = slot_step(head, sp, step);
         uint64_t original = slot->original;
         if (slot->returned == sp) {
-            *word_at(sp) = original;
+            *place = original;
             return 0;
         }
     }
@@ -213,15 +201,14 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_hijack_return
 //     _Unwind_Find_FDE(context->ra + signal_frame - 1, &context->bases)
 // and reads context->ra again afterwards. Of its context, gcc 3.0 to 14, these lie before bases:
 //     void *cfa, *ra, *lsda
-// A frame that returns to a trampoline has its return address at cfa - 8. So the true one is put
-// into the context, and looked up; the stack is left alone, and what is caught below goes on
-// recording.
+// What returns to a trampoline was entered with its stack pointer at cfa - TL_AGENT_CFA_OFF. So the
+// true address is put into the context, and looked up; the stack is left alone, and what is caught
+// below goes on recording.
 #define CONTEXT_RA (-2)
 #define CONTEXT_CFA (-3)
 
 // Returns the address to look up.
-__attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_unwind(uint64_t pc,
-                                                                          uint64_t *bases)
+__attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_unwind(uint64_t pc, uint64_t *bases)
 {
     struct tl_hijack_head *head = hijack_head();
     for (int i = 0; head && i < (int)TL_HIJACK_REGIONS_MAX; i++) {
@@ -229,7 +216,9 @@ __attribute__((no_caller_saved_registers, used)) uint64_t tl_agent_unwind(uint64
         if (pc == trampoline || pc == trampoline - 1) {
             // Another caller than the unwinder passes no context: its words won't fit.
             const struct tl_hijack_slot *slot =
-                bases[CONTEXT_RA] == trampoline ? slot_find(head, bases[CONTEXT_CFA] - 8) : NULL;
+                bases[CONTEXT_RA] == trampoline
+                    ? slot_find(head, bases[CONTEXT_CFA] - TL_AGENT_CFA_OFF)
+                    : NULL;
             if (!slot)
                 return pc;
             bases[CONTEXT_RA] = slot->original;

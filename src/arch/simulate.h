@@ -12,6 +12,7 @@ struct tl_simulation {
     uint8_t kind; // 0: the instruction has no simulator
     uint8_t operand, reg, reg2, base, index, shift, size, condition;
     bool narrow;
+    bool guarded;   // the instruction lies in a guarded page (arm64: BTI); the planner says so
     uint64_t value; // immediate, displacement or target
     uint64_t next;  // the address behind the instruction
 };

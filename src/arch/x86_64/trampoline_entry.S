@@ -67,7 +67,7 @@ tl_agent_hijack_entry:
         ret
 
 1:      mov     %ecx, %edi
-        mov     %rdx, %rsi
+        mov     %rdx, %rsi      // and where the return address lies: rdx
         cld
         call    tl_agent_hijack // keeps all but rax
         movq    $0, -8(%rsp)    // no word that points into the image stays behind
@@ -132,6 +132,7 @@ tl_agent_trampoline:
         jmp     *-8(%rsp)
 
 1:      mov     %rdx, %rdi
+        mov     %rdx, %rsi
         cld
         call    tl_agent_hijack_return // keeps all but rax; the original is at S again
         movq    $0, -8(%rsp)
