@@ -8,6 +8,9 @@ Every mistake in a table ends the run with "FILE:LINE: what is wrong" and status
 import argparse
 import sys
 
+import isabits
+from isabits import TableError
+
 FORMS = ["plain", "rel", "ind", "far", "rel16", "ind16", "priv", "int80"]
 FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
 RELOCS = ["copy", "branch", "cond", "loop", "call", "icall", "ijump", "refuse"]
@@ -36,12 +39,6 @@ ROWS_MAX = 1000
 BYTES_MAX = 8  # of a leading-bytes pick
 
 
-class TableError(Exception):
-    def __init__(self, line, text):
-        super().__init__(text)
-        self.line = line
-
-
 class Row:
     def __init__(self, name, line):
         self.name = name
@@ -49,6 +46,9 @@ class Row:
         self.single = {}
         self.lists = {key: [] for key in LISTS}
         self.examples = []
+
+    def get(self, key, default=None):
+        return self.single.get(key, default)
 
     def forms(self):
         return self.lists["form"] or FORMS
@@ -305,12 +305,15 @@ def main():
     options = parser.parse_args()
     try:
         with open(options.table, encoding="utf-8") as file:
-            rows = parse(file.read())
-        check(rows)
+            text = file.read()
+        language = isabits if isabits.is_bits(text) else sys.modules[__name__]
+        table = language.parse(text)
+        language.check(table)
         sentences = read_sentences(options.refusals) if options.refusals else {}
-        for row in rows:
-            if sentences and row.single.get("refuse", "NONE") not in sentences:
-                raise TableError(row.line, f"row {row.name}: no refusal {row.single['refuse']}")
+        for row in getattr(table, "rows", table):
+            refusal = row.get("refuse", "NONE")
+            if sentences and refusal not in sentences:
+                raise TableError(row.line, f"row {row.name}: no refusal {refusal}")
     except TableError as error:
         print(f"{options.table}:{error.line}: {error}", file=sys.stderr)
         return 1
@@ -321,11 +324,11 @@ def main():
     out = open(options.output, "w", encoding="utf-8") if options.output else sys.stdout
     with out:
         if options.support:
-            write_support(rows, name, out, sentences)
+            write_support(table, name, out, sentences)
         elif options.examples:
-            write_examples(rows, name, out)
+            language.write_examples(table, name, out)
         else:
-            write_c(rows, name, out)
+            language.write_c(table, name, out)
     return 0
 
 

@@ -1,0 +1,62 @@
+// Looks words up in the table that the build makes from isa/arm64.isa. Judges nothing.
+// Keeps: an exception is found before what it is an exception of, and no row means refused.
+#include "arch/arm64/table.h"
+
+#include "isa_arm64.inc"
+
+#define LEAF 0x8000u // of tree: the rest is the place of a list of rows
+
+const struct row *tl_arm64_row(unsigned number)
+{
+    return &table[number < TL_ARRAY_COUNT(table) ? number : ROW_UNKNOWN];
+}
+
+unsigned tl_arm64_row_count(void)
+{
+    return TL_ARRAY_COUNT(table);
+}
+
+static bool row_has(const struct row *row, uint32_t word)
+{
+    if ((word & row->mask) != row->value)
+        return false;
+    for (unsigned i = 0; i < row->holes; i++) {
+        const struct hole *hole = &holes[row->first_hole + i];
+        if ((word & hole->mask) == hole->value)
+            return false;
+    }
+    return true;
+}
+
+unsigned tl_arm64_row_find(uint32_t word)
+{
+    unsigned at = TREE_ROOT;
+    while ((at & LEAF) == 0) {
+        unsigned shift = tree[at] >> 8, width = tree[at] & 0xff;
+        at = tree[at + 1 + (word >> shift & ((1u << width) - 1))];
+    }
+    for (const uint16_t *row = &tree[at & ~LEAF]; *row != 0; row++)
+        if (row_has(&table[*row], word))
+            return *row;
+    return ROW_UNKNOWN;
+}
+
+const struct use *tl_arm64_row_uses(const struct row *row)
+{
+    return &uses[row->first_use];
+}
+
+int64_t tl_arm64_row_target(const struct row *row, uint32_t word)
+{
+    const struct value *value = &values[row->target];
+    uint64_t number = 0;
+    unsigned width = 0;
+    for (unsigned i = 0; i < value->pieces; i++) {
+        unsigned bits = value->piece[i].width;
+        number = number << bits | (word >> value->piece[i].shift & ((1u << bits) - 1));
+        width += bits;
+    }
+    if (value->is_signed && width != 0)
+        number |= -(number >> (width - 1) << width);
+    return (int64_t)(number << value->scale);
+}

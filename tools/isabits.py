@@ -1,0 +1,416 @@
+"""The language of the tables for instruction sets that are bit patterns (isa/arm64.isa).
+
+Parses one, checks it, writes plain C. Knows patterns, fields and register sets in general, no instruction.
+tools/isagen.py is its command. Every mistake is a TableError with its line.
+"""
+import re
+
+FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
+RELOCS = ["copy", "pcrel", "branch", "cond", "call", "icall", "ijump", "refuse"]
+FLOW_OF_RELOC = {
+    "copy": ("next", "ret"),
+    "pcrel": ("next",),
+    "branch": ("jump",),
+    "cond": ("cond",),
+    "call": ("call",),
+    "icall": ("icall",),
+    "ijump": ("ijump",),
+    "refuse": tuple(FLOWS),
+}
+NEEDS_TARGET = ("pcrel", "branch", "cond", "call")
+FAULTS = ["never", "memory", "fp", "always"]
+TRAITS = ["syscall", "landing", "nop", "exclusive_load", "exclusive_store", "signs_link", "lea", "page",
+          "based"]
+SIMULATORS = ["none", "nop", "landing", "pair", "single", "literal", "prefetch", "branch", "call", "cond", "cbz",
+              "tbz", "ibranch", "icall", "ret", "adr"]
+FLOW_OF_SIMULATOR = {"branch": "jump", "call": "call", "cond": "cond", "cbz": "cond", "tbz": "cond",
+                     "ibranch": "ijump", "icall": "icall", "ret": "ret"}
+SINGLE = ["flow", "reloc", "refuse", "fault", "simulate"]  # a group's are its rows' too
+ROW_SINGLE = ["bits", "target", "text"]
+SETS = ["read", "write"]
+KINDS = {"": "ZR", "sp": "SP", "cond": "COND"}  # what 31 means in a register field; a condition field
+ROWS_MAX = 4000
+PIECES_MAX = 8
+EXAMPLE_SIZE_MAX = 100
+
+
+class TableError(Exception):
+    def __init__(self, line, text):
+        super().__init__(text)
+        self.line = line
+
+
+class Table:
+    def __init__(self):
+        self.width = 0
+        self.fields = {}  # name -> width
+        self.values = {}  # name -> (pieces, signed, scale)
+        self.names = {}   # name of a fixed register or set -> C expression
+        self.groups = []
+        self.rows = []
+
+
+class Group:
+    def __init__(self, name, line):
+        self.name, self.line = name, line
+        self.say = ""
+        self.single, self.traits = {}, []
+
+
+class Row:
+    def __init__(self, name, line, group):
+        self.name, self.line, self.group = name, line, group
+        self.single, self.traits = {}, []
+        self.sets = {key: [] for key in SETS}
+        self.nots, self.over, self.examples = [], [], []
+        self.mask = self.value = 0
+        self.places = {}  # field -> (shift, width)
+        self.holes = []   # (mask, value): words of the pattern that are not this row
+
+    def get(self, key, default=None):
+        return self.single.get(key, self.group.single.get(key, default))
+
+    def all_traits(self):
+        return self.group.traits + self.traits
+
+    def fail(self, text):
+        raise TableError(self.line, f"row {self.name}: {text}")
+
+
+def is_bits(text):
+    """Whether a table is in this language: it begins with the width of its words."""
+    return re.search(r"^width\s", text, re.MULTILINE) is not None
+
+
+def parse_head(table, key, rest, number):
+    """A line before the first group."""
+    words = rest.split()
+    if key == "width":
+        table.width = int(rest)
+    elif key == "field":
+        width = int(words[-1])
+        for name in words[:-1]:
+            table.fields[name] = width
+    elif key == "value":
+        if len(words) < 3 or words[1] != "=":
+            raise TableError(number, "a value is NAME = FIELD:FIELD... [signed] [*SCALE]")
+        scale = [int(word[1:]) for word in words[3:] if word.startswith("*")]
+        table.values[words[0]] = (words[2].split(":"), "signed" in words[3:], scale[0] if scale else 1)
+    elif key == "name":
+        table.names[words[0]] = " ".join(words[2:])
+    else:
+        raise TableError(number, f"'{key}' before the first group")
+
+
+def parse(text):
+    table = Table()
+    holder = None
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = "" if raw.lstrip().startswith("#") else raw.strip()
+        if not line:
+            continue
+        key, _, rest = line.partition(" ")
+        rest = rest.strip()
+        if not rest:
+            raise TableError(number, f"'{key}' says nothing")
+        if key == "group":
+            holder = Group(rest, number)
+            table.groups.append(holder)
+        elif not table.groups:
+            parse_head(table, key, rest, number)
+        elif key == "row":
+            holder = Row(rest, number, table.groups[-1])
+            table.rows.append(holder)
+        elif isinstance(holder, Group) and key == "say":
+            holder.say = rest
+        elif key in SINGLE or (key in ROW_SINGLE and isinstance(holder, Row)):
+            if key in holder.single:
+                raise TableError(number, f"'{key}' twice in {holder.name}")
+            holder.single[key] = rest
+        elif key == "traits":
+            holder.traits += rest.split()
+        elif isinstance(holder, Row) and key in SETS:
+            holder.sets[key] += rest.split()
+        elif isinstance(holder, Row) and key == "not":
+            holder.nots.append((number, rest.split()))
+        elif isinstance(holder, Row) and key == "over":
+            holder.over += rest.split()
+        elif isinstance(holder, Row) and key == "example":
+            holder.examples.append((number, rest))
+        else:
+            raise TableError(number, f"unknown word '{key}'")
+    if not table.rows:
+        raise TableError(1, "no rows")
+    if len(table.rows) > ROWS_MAX:
+        raise TableError(table.rows[ROWS_MAX].line, f"more than {ROWS_MAX} rows")
+    return table
+
+
+def place_pattern(table, row):
+    """The pattern's words, from the highest bit down, become mask, value and the places of fields."""
+    if "bits" not in row.single:
+        row.fail("no bits")
+    at = table.width
+    for word in row.single["bits"].split():
+        if re.fullmatch("[01.]+", word):
+            at -= len(word)
+            row.mask |= int(word.replace("0", "1").replace(".", "0"), 2) << max(at, 0)
+            row.value |= int(word.replace(".", "0"), 2) << max(at, 0)
+        else:
+            name, _, width = word.partition(":")
+            if not width and name not in table.fields:
+                row.fail(f"'{name}' is no field")
+            bits = int(width) if width else table.fields[name]
+            at -= bits
+            if name in row.places:
+                row.fail(f"field {name} twice")
+            row.places[name] = (at, bits)
+    if at != 0:
+        row.fail(f"the pattern has {table.width - at} bits, not {table.width}")
+
+
+def place_holes(row):
+    """not FIELD=BITS ...: words where all of these hold are not of this row. '.' is any bit."""
+    for number, words in row.nots:
+        mask = value = 0
+        for word in words:
+            name, _, bits = word.partition("=")
+            if name not in row.places or len(bits) != row.places[name][1] or set(bits) - set("01."):
+                raise TableError(number, f"row {row.name}: '{word}' is no FIELD=BITS of it")
+            shift = row.places[name][0]
+            mask |= int(bits.replace("0", "1").replace(".", "0"), 2) << shift
+            value |= int(bits.replace(".", "0"), 2) << shift
+        row.holes.append((mask, value))
+
+
+def check_words(table, row):
+    for key, words in [("flow", FLOWS), ("reloc", RELOCS), ("fault", FAULTS), ("simulate", SIMULATORS)]:
+        if row.get(key, "none" if key == "simulate" else "") not in words:
+            row.fail(f"'{row.get(key, '')}' is no {key}")
+    for word in row.all_traits():
+        if word not in TRAITS:
+            row.fail(f"'{word}' is no trait")
+    for key in SETS:
+        for word in row.sets[key]:
+            base = re.split(r"[.+]", word)[0]
+            if word not in table.names and base not in row.places:
+                row.fail(f"'{word}' is no field or register")
+            if word not in table.names and not re.fullmatch(r"\w+(\.(sp|cond))?(\+1)?", word):
+                row.fail(f"'{word}' is no way to name a register")
+    if not row.examples:
+        row.fail("no example")
+    for number, example in row.examples:
+        if len(example) > EXAMPLE_SIZE_MAX or '"' in example or "\\" in example:
+            raise TableError(number, f"row {row.name}: example too long, or with a quote")
+
+
+def check_sense(table, row):
+    reloc, flow = row.get("reloc"), row.get("flow")
+    if flow not in FLOW_OF_RELOC[reloc]:
+        row.fail(f"flow {flow} does not go with reloc {reloc}")
+    if (reloc == "refuse") != (row.get("refuse") is not None):
+        row.fail("a refusal needs its reason, and only a refusal has one")
+    simulator = row.get("simulate", "none")
+    if simulator != "none" and FLOW_OF_SIMULATOR.get(simulator, "next") != flow:
+        row.fail(f"simulator {simulator} does not go with flow {flow}")
+    if simulator != "none" and reloc == "refuse":
+        row.fail("what is refused is not simulated")
+    traits = row.all_traits()
+    if "syscall" in traits and reloc != "refuse":
+        row.fail("a system call is never displaced")
+    if ("exclusive_load" in traits or "exclusive_store" in traits) and reloc != "refuse":
+        row.fail("an end of an exclusive region is never displaced")
+    target = row.get("target")
+    if target is None:
+        if reloc in NEEDS_TARGET:
+            row.fail(f"reloc {reloc} needs a target")
+        return
+    if reloc not in NEEDS_TARGET and reloc != "refuse":
+        row.fail("a pc-relative instruction is never copied as it is")
+    if target not in table.values:
+        row.fail(f"'{target}' is no value")
+    for piece in table.values[target][0]:
+        if piece not in row.places:
+            row.fail(f"target {target} needs the field {piece}")
+
+
+def overlaps(one, two):
+    """Whether some word is of both rows."""
+    if (one.value ^ two.value) & one.mask & two.mask:
+        return False
+    mask, value = one.mask | two.mask, one.value | two.value
+    for hole_mask, hole_value in one.holes + two.holes:
+        if hole_mask & ~mask == 0 and (value & hole_mask) == hole_value:
+            return False
+    return True
+
+
+def inside(one, two):
+    """Whether every word of row one is of row two's pattern."""
+    return two.mask & ~one.mask == 0 and (one.value & two.mask) == two.value
+
+
+def check_overlap(table):
+    """No word is of two rows, but for declared exceptions, which lie inside."""
+    names = {}
+    for row in table.rows:
+        if row.name in names:
+            row.fail(f"the name is taken by line {names[row.name].line}")
+        names[row.name] = row
+    for row in table.rows:
+        for name in row.over:
+            if name not in names:
+                row.fail(f"it goes over {name}, which is no row")
+            if not inside(row, names[name]):
+                row.fail(f"it goes over {name} but does not lie inside it")
+    for index, row in enumerate(table.rows):
+        for other in table.rows[:index]:
+            if overlaps(row, other) and other.name not in row.over and row.name not in other.over:
+                row.fail(f"overlaps with row {other.name}")
+
+
+def check(table):
+    if not 8 <= table.width <= 32:
+        raise TableError(1, "no width of 8 to 32 bits")
+    for row in table.rows:
+        place_pattern(table, row)
+        place_holes(row)
+        check_words(table, row)
+        check_sense(table, row)
+    check_overlap(table)
+
+
+def depth(table, row):
+    """Exceptions of exceptions come first."""
+    by_name = {other.name: other for other in table.rows}
+    return 1 + max((depth(table, by_name[name]) for name in row.over), default=0)
+
+
+LEAF = 3     # rows a leaf of the tree may hold
+NODE_BITS = 6
+
+
+class Tree:
+    """A decision tree over the rows, as one array. A node is its shift and width, then its children; a
+    child is the place of a node, or of a leaf with the leaf bit set: a list of row numbers ended by 0."""
+
+    def __init__(self, table):
+        self.words = [0]
+        self.width = table.width
+        self.leaves = {}
+        numbered = [(number, row) for number, row in enumerate(table.rows, 1)]
+        depths = {number: depth(table, row) for number, row in numbered}
+        numbered.sort(key=lambda pair: -depths[pair[0]])
+        self.root = self.node([(number, row.mask, row.value) for number, row in numbered])
+
+    def leaf(self, rows):
+        key = tuple(number for number, _, _ in rows)
+        if key not in self.leaves:
+            self.leaves[key] = len(self.words)
+            self.words += list(key) + [0]
+        return 0x8000 | self.leaves[key]
+
+    def node(self, rows):
+        best = None
+        if len(rows) > LEAF:
+            for width in range(1, NODE_BITS + 1):
+                for shift in range(0, self.width - width + 1):
+                    sizes = self.split_sizes(rows, shift, width)
+                    cost = (max(sizes) + sum(sizes) / len(sizes)) * (1 + width / 12)
+                    if max(sizes) < len(rows) and (best is None or cost < best[0]):
+                        best = (cost, shift, width)
+        if best is None:
+            return self.leaf(rows)
+        _, shift, width = best
+        place = len(self.words)
+        self.words += [shift << 8 | width] + [0] * (1 << width)
+        for pick in range(1 << width):
+            self.words[place + 1 + pick] = self.node(self.pick(rows, shift, width, pick))
+        return place
+
+    @staticmethod
+    def pick(rows, shift, width, pick):
+        field = ((1 << width) - 1) << shift
+        return [row for row in rows if (row[2] ^ (pick << shift)) & row[1] & field == 0]
+
+    @classmethod
+    def split_sizes(cls, rows, shift, width):
+        field = (1 << width) - 1
+        sizes = [0] * (1 << width)
+        for _, mask, value in rows:
+            fixed, want = mask >> shift & field, value >> shift & field
+            free = field & ~fixed
+            sub = free
+            while True:
+                sizes[want & fixed | sub] += 1
+                if sub == 0:
+                    break
+                sub = (sub - 1) & free
+        return sizes
+
+
+def c_uses(table, row, key):
+    """The register fields of a set, and the fixed part of it as a C expression."""
+    uses, fixed = [], []
+    for word in row.sets[key]:
+        if word in table.names:
+            fixed.append(table.names[word])
+            continue
+        name, kind, plus = re.fullmatch(r"(\w+?)(?:\.(\w+))?(\+1)?", word).groups()
+        shift, width = row.places[name]
+        uses.append(f"{{{shift}, {width}, USE_{KINDS[kind or '']}, {1 if plus else 0}}}")
+    return uses, " | ".join(fixed) or "0"
+
+
+def c_value(table, row, name):
+    pieces, signed, scale = table.values[name]
+    if len(pieces) > PIECES_MAX:
+        row.fail(f"value {name} has too many pieces")
+    placed = ", ".join("{%d, %d}" % row.places[piece] for piece in pieces)
+    return f"{{{{{placed}}}, {len(pieces)}, {1 if signed else 0}, {scale.bit_length() - 1}}}"
+
+
+def write_c(table, name, out):
+    out.write(f"// Made from isa/{name}.isa by tools/isagen.py. Do not edit.\n")
+    uses, holes, values, lines = [], [], ["{{{0, 0}}, 0, 0, 0}"], []
+    for row in table.rows:
+        read, read_set = c_uses(table, row, "read")
+        write, write_set = c_uses(table, row, "write")
+        value = 0
+        if row.get("target"):
+            text = c_value(table, row, row.get("target"))
+            if text not in values:
+                values.append(text)
+            value = values.index(text)
+        traits = " | ".join(f"TRAIT_{word.upper()}" for word in row.all_traits()) or "0"
+        lines.append(
+            f'    {{"{row.name}", 0x{row.mask:08x}, 0x{row.value:08x}, {read_set}, {write_set}, '
+            f"{len(uses)}, {len(holes)}, {len(read)}, {len(write)}, {len(row.holes)}, {value}, "
+            f"TL_FLOW_{row.get('flow').upper()}, TL_RELOC_{row.get('reloc').upper()}, "
+            f"TL_REFUSE_{row.get('refuse', 'NONE')}, FAULT_{row.get('fault').upper()}, "
+            f"SIMULATE_{row.get('simulate', 'none').upper()}, {traits}}},")
+        uses += read + write
+        holes += [f"{{0x{mask:08x}, 0x{value:08x}}}" for mask, value in row.holes]
+    out.write("static const struct row table[] = {\n")
+    out.write('    {"unknown", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_FLOW_STOP, TL_RELOC_REFUSE, '
+              "TL_REFUSE_UNKNOWN_INSN, FAULT_ALWAYS, SIMULATE_NONE, 0},\n")
+    out.write("\n".join(lines) + "\n};\n\n")
+    for kind, what in [("use", uses), ("hole", holes), ("value", values)]:
+        out.write(f"static const struct {kind} {kind}s[] = {{\n    " + ",\n    ".join(what) + ",\n};\n\n")
+    tree = Tree(table)
+    if len(tree.words) >= 0x8000:
+        raise TableError(1, "the decision tree is too large")
+    out.write(f"#define TREE_ROOT {tree.root}\n")
+    out.write("static const uint16_t tree[] = {\n")
+    for at in range(0, len(tree.words), 16):
+        out.write("    " + ", ".join(map(str, tree.words[at:at + 16])) + ",\n")
+    out.write("};\n")
+
+
+def write_examples(table, name, out):
+    out.write(f"// Made from isa/{name}.isa by tools/isagen.py. Do not edit.\n")
+    out.write("static const struct example examples[] = {\n")
+    for row in table.rows:
+        for _, example in row.examples:
+            out.write(f'    {{"{row.name}", "{example}"}},\n')
+    out.write("};\n")
