@@ -1,0 +1,84 @@
+// The agent on arm64: registers, clock, system calls, where a return address lies. See arch/agent_isa.h.
+#ifndef TL_ARCH_ARM64_AGENT_ISA_H
+#define TL_ARCH_ARM64_AGENT_ISA_H
+
+#include "arch/arm64/record_layout.h"
+#include "arch/arm64/signal_frame.h"
+#include "arch/arm64/simulate.h"
+#include "arch/arm64/trampoline_layout.h"
+#include "emit/emit.h"
+
+// Of functions that an entry calls. Here the compiler is told so for all of them (agent/meson.build): they
+// keep every register but x0, x16, x17 and x30.
+#define TL_AGENT_KEEPS
+
+// A constant of the head, read where it is used: kept in registers they would cost stack.
+#define TL_AGENT_HEAD(name)                                                                        \
+    ({                                                                                             \
+        uint64_t head_value;                                                                       \
+        __asm__ volatile("ldr %0, tl_agent_" #name : "=r"(head_value));                            \
+        head_value;                                                                                \
+    })
+
+// 0: threads can't be told apart in this way.
+static inline uint64_t tl_agent_thread_pointer_now(uint64_t way)
+{
+    uint64_t value = 0;
+    if (way == TL_TP_TPIDR)
+        __asm__ volatile("mrs %0, tpidr_el0" : "=r"(value));
+    return value;
+}
+
+static inline uint64_t tl_agent_ticks(void)
+{
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+}
+
+// `yield` does nothing on most processors; a barrier takes some tens of cycles.
+static inline void tl_agent_pause(void)
+{
+    __asm__ volatile("isb" : : : "memory");
+}
+
+// Adds 1 to a word of the thread's own block. Atomically: other threads may have their home there.
+static inline void tl_agent_own_add(uint64_t addr)
+{
+    __atomic_fetch_add((uint64_t *)(uintptr_t)addr, 1, __ATOMIC_RELAXED); // only summed
+}
+
+// System call numbers: Linux include/uapi/asm-generic/unistd.h.
+enum {
+    TL_CALL_SIGACTION = 134,
+    TL_CALL_SIGPROCMASK = 135,
+    TL_CALL_GETPID = 172,
+    TL_CALL_GETTID = 178,
+    TL_CALL_TGSIGQUEUEINFO = 240
+};
+
+static inline int64_t tl_agent_system_call(uint64_t number, uint64_t a, uint64_t b, uint64_t c,
+                                           uint64_t d)
+{
+    register uint64_t x8 __asm__("x8") = number;
+    register uint64_t x0 __asm__("x0") = a;
+    register uint64_t x1 __asm__("x1") = b;
+    register uint64_t x2 __asm__("x2") = c;
+    register uint64_t x3 __asm__("x3") = d;
+    __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+    return (int64_t)x0;
+}
+
+// The return address is in the record frame. A stack pointer that is not aligned is no function's.
+static inline bool tl_agent_return_readable(uint64_t sp)
+{
+    return sp % 16 == 0;
+}
+
+// From a function's stack pointer at its entry up to its frame's canonical address (DWARF's CFA).
+#define TL_AGENT_CFA_OFF 0
+
+#define tl_agent_simulate tl_arm64_simulate
+#define tl_agent_simulate_taken tl_arm64_simulate_taken
+
+#endif
