@@ -26,7 +26,7 @@ SIMULATORS = ["none", "nop", "landing", "pair", "single", "literal", "prefetch",
 FLOW_OF_SIMULATOR = {"branch": "jump", "call": "call", "cond": "cond", "cbz": "cond", "tbz": "cond",
                      "ibranch": "ijump", "icall": "icall", "ret": "ret"}
 SINGLE = ["flow", "reloc", "refuse", "fault", "simulate"]  # a group's are its rows' too
-ROW_SINGLE = ["bits", "target", "text"]
+ROW_SINGLE = ["bits", "target"]
 SETS = ["read", "write"]
 KINDS = {"": "ZR", "sp": "SP", "cond": "COND"}  # what 31 means in a register field; a condition field
 ROWS_MAX = 4000
@@ -45,6 +45,7 @@ class Table:
         self.width = 0
         self.fields = {}  # name -> width
         self.values = {}  # name -> (pieces, signed, scale)
+        self.asks = {}    # way to print -> field that it looks at too
         self.names = {}   # name of a fixed register or set -> C expression
         self.groups = []
         self.rows = []
@@ -66,6 +67,8 @@ class Row:
         self.mask = self.value = 0
         self.places = {}  # field -> (shift, width)
         self.holes = []   # (mask, value): words of the pattern that are not this row
+        self.lines = []   # (line, conditions, template) of text and alias
+        self.texts = []   # what place_texts makes of them
 
     def get(self, key, default=None):
         return self.single.get(key, self.group.single.get(key, default))
@@ -96,6 +99,9 @@ def parse_head(table, key, rest, number):
             raise TableError(number, "a value is NAME = FIELD:FIELD... [signed] [*SCALE]")
         scale = [int(word[1:]) for word in words[3:] if word.startswith("*")]
         table.values[words[0]] = (words[2].split(":"), "signed" in words[3:], scale[0] if scale else 1)
+    elif key == "asks":
+        for kind in words[:-1]:
+            table.asks[kind] = words[-1]
     elif key == "name":
         table.names[words[0]] = " ".join(words[2:])
     else:
@@ -133,6 +139,11 @@ def parse(text):
             holder.sets[key] += rest.split()
         elif isinstance(holder, Row) and key == "not":
             holder.nots.append((number, rest.split()))
+        elif isinstance(holder, Row) and key == "text":
+            holder.lines.append((number, [], rest))
+        elif isinstance(holder, Row) and key == "alias":
+            conditions, _, template = rest.partition(" : ")
+            holder.lines.append((number, conditions.split(), template.strip()))
         elif isinstance(holder, Row) and key == "over":
             holder.over += rest.split()
         elif isinstance(holder, Row) and key == "example":
@@ -169,18 +180,110 @@ def place_pattern(table, row):
         row.fail(f"the pattern has {table.width - at} bits, not {table.width}")
 
 
+def field_bits(row, number, word):
+    """FIELD=BITS as mask and value. '.' is any bit."""
+    name, _, bits = word.partition("=")
+    if name not in row.places or len(bits) != row.places[name][1] or set(bits) - set("01."):
+        raise TableError(number, f"row {row.name}: '{word}' is no FIELD=BITS of it")
+    shift = row.places[name][0]
+    return (int(bits.replace("0", "1").replace(".", "0"), 2) << shift,
+            int(bits.replace(".", "0"), 2) << shift)
+
+
 def place_holes(row):
-    """not FIELD=BITS ...: words where all of these hold are not of this row. '.' is any bit."""
+    """not FIELD=BITS ...: words where all of these hold are not of this row."""
     for number, words in row.nots:
         mask = value = 0
         for word in words:
-            name, _, bits = word.partition("=")
-            if name not in row.places or len(bits) != row.places[name][1] or set(bits) - set("01."):
-                raise TableError(number, f"row {row.name}: '{word}' is no FIELD=BITS of it")
-            shift = row.places[name][0]
-            mask |= int(bits.replace("0", "1").replace(".", "0"), 2) << shift
-            value |= int(bits.replace(".", "0"), 2) << shift
+            more = field_bits(row, number, word)
+            mask, value = mask | more[0], value | more[1]
         row.holes.append((mask, value))
+
+
+def place_choice(row, number, fields, words):
+    """A choice has a word for each number of its fields; '-' is a number that the row has not."""
+    width = sum(row.places[name][1] for name in fields)
+    if len(words) != 1 << width:
+        raise TableError(number, f"row {row.name}: {len(words)} words for a choice of {1 << width}")
+    for pick, word in enumerate(words):
+        if word != "-":
+            continue
+        mask = value = 0
+        left = width
+        for name in fields:
+            shift, bits = row.places[name]
+            left -= bits
+            mask |= ((1 << bits) - 1) << shift
+            value |= (pick >> left & ((1 << bits) - 1)) << shift
+        if (mask, value) not in row.holes:
+            row.holes.append((mask, value))
+
+
+def merge_holes(holes):
+    """The same words by fewer holes: two that differ in one bit become one."""
+    holes = set(holes)
+    while True:
+        pair = next(((one, bit) for one in sorted(holes) for bit in range(32)
+                     if one[0] >> bit & 1 and (one[0], one[1] ^ 1 << bit) in holes), None)
+        if pair is None:
+            return sorted(holes)
+        (mask, value), bit = pair
+        holes -= {(mask, value), (mask, value ^ 1 << bit)}
+        holes.add((mask & ~(1 << bit), value & ~(1 << bit)))
+
+
+def place_text(table, row, number, template):
+    """A template as pieces: (literal before, kind, fields, signed, scale, words of a choice)."""
+    pieces, used = [], set()
+    for literal, item in re.findall(r"([^{]*)(?:\{([^}]*)\})?", template):
+        if not item:
+            if literal:
+                pieces.append((literal, "NONE", [], False, 1, []))
+            continue
+        expr, equals, words = item.partition("=")
+        kind = "CHOICE"
+        if not equals:
+            expr, _, kind = item.partition(":")
+        fields, signed, scale = table.values.get(expr, (expr.split("+") if expr else [], False, 1))
+        for name in fields:
+            if name not in row.places:
+                raise TableError(number, f"row {row.name}: '{name}' in '{item}' is no field")
+        if not kind.isidentifier():
+            raise TableError(number, f"row {row.name}: '{item}' says not how it is printed")
+        if equals:
+            place_choice(row, number, fields, words.split("|"))
+        used |= set(fields) | {table.asks.get(kind)}
+        pieces.append((literal, kind.upper(), fields, signed, scale, words.split("|") if equals else []))
+    return pieces, used
+
+
+def place_texts(table, row):
+    """Every field is printed, or asked by a condition or a hole."""
+    used = {word.partition("=")[0] for _, words in row.nots for word in words}
+    for number, conditions, template in row.lines:
+        mask = value = 0
+        same, check = None, "NONE"
+        for word in conditions:
+            name, _, bits = word.partition("=")
+            used.add(name)
+            if word.startswith("?"):
+                check = word[1:].upper()
+            elif bits in row.places and name in row.places:
+                same = (row.places[name][0], row.places[bits][0])
+                used.add(bits)
+            else:
+                more = field_bits(row, number, word)
+                mask, value = mask | more[0], value | more[1]
+        pieces, more = place_text(table, row, number, template)
+        used |= more
+        row.texts.append((mask, value, same, check, pieces))
+    if not row.lines:
+        return
+    if row.lines[-1][1]:
+        row.fail("its last text must be without a condition")
+    for name in row.places:
+        if name not in used:
+            row.fail(f"field {name} is in none of its texts")
 
 
 def check_words(table, row):
@@ -275,6 +378,8 @@ def check(table):
     for row in table.rows:
         place_pattern(table, row)
         place_holes(row)
+        place_texts(table, row)
+        row.holes = merge_holes(row.holes)
         check_words(table, row)
         check_sense(table, row)
     check_overlap(table)
@@ -362,40 +467,60 @@ def c_uses(table, row, key):
     return uses, " | ".join(fixed) or "0"
 
 
-def c_value(table, row, name):
-    pieces, signed, scale = table.values[name]
-    if len(pieces) > PIECES_MAX:
-        row.fail(f"value {name} has too many pieces")
-    placed = ", ".join("{%d, %d}" % row.places[piece] for piece in pieces)
-    return f"{{{{{placed}}}, {len(pieces)}, {1 if signed else 0}, {scale.bit_length() - 1}}}"
+class Values:
+    """The numbers in pieces that rows have, each once."""
+
+    def __init__(self):
+        self.lines = {"{{{0, 0}}, 0, 0, 0}": 0}
+
+    def add(self, row, fields, signed, scale):
+        if not fields:
+            return 0
+        if len(fields) > PIECES_MAX:
+            row.fail(f"a number of more than {PIECES_MAX} pieces")
+        placed = ", ".join("{%d, %d}" % row.places[name] for name in fields)
+        line = f"{{{{{placed}}}, {len(fields)}, {1 if signed else 0}, {scale.bit_length() - 1}}}"
+        return self.lines.setdefault(line, len(self.lines))
+
+
+def c_texts(row, values, pieces):
+    """Its texts as C; their pieces go to `pieces`."""
+    lines = []
+    for mask, value, same, check, items in row.texts:
+        same_a, same_b = same or (0, 0)
+        lines.append(f"{{0x{mask:08x}, 0x{value:08x}, {len(pieces)}, {len(items)}, {same_a}, {same_b}, "
+                     f"CHECK_{check}}}")
+        for literal, kind, fields, signed, scale, words in items:
+            number = values.add(row, fields, signed, scale)
+            choice = '"' + "|".join(words) + '"' if words else "NULL"
+            pieces.append(f'{{"{literal}", {choice}, PRINT_{kind}, {number}}}')
+    return lines
 
 
 def write_c(table, name, out):
     out.write(f"// Made from isa/{name}.isa by tools/isagen.py. Do not edit.\n")
-    uses, holes, values, lines = [], [], ["{{{0, 0}}, 0, 0, 0}"], []
+    uses, holes, lines, texts, pieces, values = [], [], [], [], [], Values()
     for row in table.rows:
         read, read_set = c_uses(table, row, "read")
         write, write_set = c_uses(table, row, "write")
-        value = 0
-        if row.get("target"):
-            text = c_value(table, row, row.get("target"))
-            if text not in values:
-                values.append(text)
-            value = values.index(text)
+        value = values.add(row, *table.values[row.get("target")]) if row.get("target") else 0
         traits = " | ".join(f"TRAIT_{word.upper()}" for word in row.all_traits()) or "0"
         lines.append(
             f'    {{"{row.name}", 0x{row.mask:08x}, 0x{row.value:08x}, {read_set}, {write_set}, '
-            f"{len(uses)}, {len(holes)}, {len(read)}, {len(write)}, {len(row.holes)}, {value}, "
+            f"{len(uses)}, {len(holes)}, {len(texts)}, {len(read)}, {len(write)}, {len(row.holes)}, "
+            f"{len(row.texts)}, {value}, "
             f"TL_FLOW_{row.get('flow').upper()}, TL_RELOC_{row.get('reloc').upper()}, "
             f"TL_REFUSE_{row.get('refuse', 'NONE')}, FAULT_{row.get('fault').upper()}, "
             f"SIMULATE_{row.get('simulate', 'none').upper()}, {traits}}},")
+        texts += c_texts(row, values, pieces)
         uses += read + write
         holes += [f"{{0x{mask:08x}, 0x{value:08x}}}" for mask, value in row.holes]
     out.write("static const struct row table[] = {\n")
-    out.write('    {"unknown", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_FLOW_STOP, TL_RELOC_REFUSE, '
+    out.write('    {"unknown", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_FLOW_STOP, TL_RELOC_REFUSE, '
               "TL_REFUSE_UNKNOWN_INSN, FAULT_ALWAYS, SIMULATE_NONE, 0},\n")
     out.write("\n".join(lines) + "\n};\n\n")
-    for kind, what in [("use", uses), ("hole", holes), ("value", values)]:
+    for kind, what in [("use", uses), ("hole", holes), ("value", values.lines), ("text", texts),
+                       ("piece", pieces)]:
         out.write(f"static const struct {kind} {kind}s[] = {{\n    " + ",\n    ".join(what) + ",\n};\n\n")
     tree = Tree(table)
     if len(tree.words) >= 0x8000:

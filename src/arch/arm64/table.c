@@ -2,9 +2,12 @@
 // Keeps: an exception is found before what it is an exception of, and no row means refused.
 #include "arch/arm64/table.h"
 
+#include "arch/arm64/print.h"
+
 #include "isa_arm64.inc"
 
 #define LEAF 0x8000u // of tree: the rest is the place of a list of rows
+#define REG_MASK 31u
 
 const struct row *tl_arm64_row(unsigned number)
 {
@@ -46,9 +49,25 @@ const struct use *tl_arm64_row_uses(const struct row *row)
     return &uses[row->first_use];
 }
 
-int64_t tl_arm64_row_target(const struct row *row, uint32_t word)
+const struct text *tl_arm64_row_text(const struct row *row, uint32_t word)
 {
-    const struct value *value = &values[row->target];
+    for (unsigned i = 0; i < row->texts; i++) {
+        const struct text *text = &texts[row->first_text + i];
+        bool same = text->same_a == text->same_b ||
+                    ((word >> text->same_a ^ word >> text->same_b) & REG_MASK) == 0;
+        if ((word & text->mask) == text->value && same && tl_arm64_text_check(text->check, word))
+            return text;
+    }
+    return NULL;
+}
+
+const struct piece *tl_arm64_text_pieces(const struct text *text)
+{
+    return &pieces[text->first_piece];
+}
+
+static int64_t value_of(const struct value *value, uint32_t word)
+{
     uint64_t number = 0;
     unsigned width = 0;
     for (unsigned i = 0; i < value->pieces; i++) {
@@ -59,4 +78,14 @@ int64_t tl_arm64_row_target(const struct row *row, uint32_t word)
     if (value->is_signed && width != 0)
         number |= -(number >> (width - 1) << width);
     return (int64_t)(number << value->scale);
+}
+
+uint32_t tl_arm64_piece_number(const struct piece *piece, uint32_t word)
+{
+    return (uint32_t)value_of(&values[piece->value], word);
+}
+
+int64_t tl_arm64_row_target(const struct row *row, uint32_t word)
+{
+    return value_of(&values[row->target], word);
 }

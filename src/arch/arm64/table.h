@@ -41,13 +41,29 @@ struct value {
     uint8_t scale; // shifted left by
 };
 
+// One text of a row, for words with (word & mask) == value, whose fields at bits same_a and same_b are
+// equal (unless both are 0), and which pass the check. The last of a row has no condition.
+struct text {
+    uint32_t mask, value;
+    uint16_t first_piece;
+    uint8_t pieces, same_a, same_b;
+    uint8_t check; // enum check of print.h
+};
+
+struct piece {
+    const char *before;
+    const char *choice; // words with | between
+    uint8_t kind;       // enum print of print.h
+    uint16_t value;
+};
+
 struct row {
     const char *name;
     uint32_t mask, value;
     tl_regset read, written; // beside those in fields
-    uint16_t first_use, first_hole;
-    uint8_t reads, writes, holes; // of uses: reads first
-    uint8_t target;               // of values; 0: none
+    uint16_t first_use, first_hole, first_text;
+    uint8_t reads, writes, holes, texts; // of uses: reads first
+    uint16_t target;                     // of values; 0: none
     uint8_t flow, reloc, refusal, fault;
     uint8_t simulate; // enum simulator
     uint16_t traits;
@@ -61,6 +77,10 @@ unsigned tl_arm64_row_count(void);
 // The number of the row that a word belongs to; ROW_UNKNOWN: unallocated.
 unsigned tl_arm64_row_find(uint32_t word);
 const struct use *tl_arm64_row_uses(const struct row *row);
+// The row's text for a word, its pieces, and a piece's number. NULL: it has none.
+const struct text *tl_arm64_row_text(const struct row *row, uint32_t word);
+const struct piece *tl_arm64_text_pieces(const struct text *text);
+uint32_t tl_arm64_piece_number(const struct piece *piece, uint32_t word);
 // What the row adds to its own address. 0 if it has no target.
 int64_t tl_arm64_row_target(const struct row *row, uint32_t word);
 
