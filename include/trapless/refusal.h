@@ -65,7 +65,9 @@ extern "C" {
     X(KERNEL_WRONG, "the kernel runs this instruction wrong under a probe of its own")            \
     X(EXCLUSIVE, "it lies between a load-exclusive and its store-exclusive, which a probe would make fail for ever")\
     X(COPY_MIDDLE, "the instruction goes on with a copy or set that the one before it began")       \
-    X(SYSTEM_WRITE, "the instruction changes the state of the processor")
+    X(SYSTEM_WRITE, "the instruction changes the state of the processor")                          \
+    X(JOINED, "the instruction and the one beside it work as one")                                 \
+    X(LANDING, "indirect branches may arrive at this instruction only as it is")
 
 enum tl_refusal {
 #define X(name, sentence) TL_REFUSE_##name,

@@ -25,6 +25,21 @@ static enum tl_refusal insn_refusal(const struct tl_analysis *analysis, const st
     return insn->reloc == TL_RELOC_REFUSE ? (enum tl_refusal)insn->refusal : TL_REFUSE_NONE;
 }
 
+// What only its surroundings refuse at a site of its own.
+static enum tl_refusal site_refusal(struct tl_analysis *analysis, uint32_t function,
+                                    const struct tl_insn *insn)
+{
+    struct tl_insn before;
+    const struct tl_arch *arch = analysis->arch;
+    if (tl_is_exclusive(analysis, insn->addr, function))
+        return TL_REFUSE_EXCLUSIVE;
+    bool joined = (insn->flags & TL_INSN_JOINED) != 0;
+    if (arch->insn_align == arch->insn_size_max && tl_code_starts(analysis, insn->addr - insn->size) &&
+        tl_decode_at(analysis, insn->addr - insn->size, true, &before))
+        joined = joined || (before.flags & TL_INSN_JOINED) != 0;
+    return joined ? TL_REFUSE_JOINED : TL_REFUSE_NONE;
+}
+
 // A decoded instruction that begins strictly inside [addr, addr + size), or covers addr from
 // before.
 static bool is_shared(const struct tl_analysis *analysis, tl_addr addr, size_t size)
@@ -290,6 +305,8 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
         return 0;
     }
     site.refusal = (uint8_t)insn_refusal(analysis, &site.insn[0]);
+    if (site.refusal == TL_REFUSE_NONE)
+        site.refusal = (uint8_t)site_refusal(analysis, function, &site.insn[0]);
     if (site.refusal == TL_REFUSE_NONE && is_shared(analysis, vaddr, site.insn[0].size))
         site.refusal = TL_REFUSE_OVERLAP;
     if (site.refusal != TL_REFUSE_NONE) {
@@ -310,6 +327,8 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
         return tl_diag_set(diag, status, "can't analyse the code around 0x%llx",
                            (unsigned long long)vaddr);
     site.dead = site_dead(analysis, vaddr);
+    if (analysis->arch->behind_regs != 0 && site.insn[0].flow == TL_FLOW_NEXT)
+        site.dead_behind = site_dead(analysis, vaddr + site.insn[0].size);
     *out = site;
     return 0;
 }

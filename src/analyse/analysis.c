@@ -137,6 +137,25 @@ void tl_set_barrier(struct tl_analysis *analysis, tl_addr addr)
         bit_set(region->barrier, addr - region->vaddr);
 }
 
+bool tl_is_literal(const struct tl_analysis *analysis, tl_addr addr)
+{
+    const struct tl_range *literals = analysis->facts.literals;
+    size_t low = 0, high = analysis->facts.literal_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (literals[middle].end <= addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < analysis->facts.literal_count && literals[low].start <= addr;
+}
+
+bool tl_may_start(const struct tl_analysis *analysis, tl_addr addr)
+{
+    return addr % analysis->arch->insn_align == 0 && !tl_is_literal(analysis, addr);
+}
+
 bool tl_decode_at(const struct tl_analysis *analysis, tl_addr addr, bool skim, struct tl_insn *out)
 {
     const struct region *region = tl_region_at(analysis, addr);
@@ -158,10 +177,18 @@ tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr)
     return 0;
 }
 
-// mov $15, %eax or %rax; syscall: what unwinders and debuggers look for (Linux x86-64
-// rt_sigreturn).
-static const uint8_t sigreturn_long[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
-static const uint8_t sigreturn_short[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
+// What unwinders and debuggers look for: Linux's rt_sigreturn.
+static const struct sigreturn {
+    uint16_t elf_machine;
+    uint8_t size;
+    uint8_t bytes[9];
+} sigreturns[] = {
+    // mov $15, %rax or %eax; syscall
+    {EM_X86_64, 9, {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}},
+    {EM_X86_64, 7, {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}},
+    // mov x8, #139; svc #0
+    {EM_AARCH64, 8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}},
+};
 
 void tl_set_called(struct tl_analysis *analysis, tl_addr addr)
 {
@@ -176,11 +203,13 @@ bool tl_is_sigreturn(const struct tl_analysis *analysis, tl_addr addr)
     if (region == NULL)
         return false;
     size_t off = addr - region->vaddr, room = region->size - off;
-    const uint8_t *bytes = region->bytes + off;
-    return (room >= sizeof(sigreturn_long) &&
-            memcmp(bytes, sigreturn_long, sizeof(sigreturn_long)) == 0) ||
-           (room >= sizeof(sigreturn_short) &&
-            memcmp(bytes, sigreturn_short, sizeof(sigreturn_short)) == 0);
+    for (size_t i = 0; i < TL_ARRAY_COUNT(sigreturns); i++) {
+        const struct sigreturn *known = &sigreturns[i];
+        if (known->elf_machine == analysis->arch->elf_machine && room >= known->size &&
+            memcmp(region->bytes + off, known->bytes, known->size) == 0)
+            return true;
+    }
+    return false;
 }
 
 tl_addr tl_code_before(const struct tl_analysis *analysis, tl_addr addr)

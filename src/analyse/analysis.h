@@ -118,6 +118,10 @@ void tl_set_called(struct tl_analysis *analysis, tl_addr addr); // if a function
 tl_addr tl_code_covering(const struct tl_analysis *analysis, tl_addr addr);
 // A signal-return trampoline starts at addr.
 bool tl_is_sigreturn(const struct tl_analysis *analysis, tl_addr addr);
+// Data inside the text, as far as mapping symbols say.
+bool tl_is_literal(const struct tl_analysis *analysis, tl_addr addr);
+// Whether an instruction can start here at all.
+bool tl_may_start(const struct tl_analysis *analysis, tl_addr addr);
 // The instruction that ends right where addr starts and falls through to it; 0: none, or not one.
 tl_addr tl_code_before(const struct tl_analysis *analysis, tl_addr addr);
 bool tl_decode_at(const struct tl_analysis *analysis, tl_addr addr, bool skim, struct tl_insn *out);
@@ -138,7 +142,11 @@ int tl_code_flood(struct tl_analysis *analysis, tl_addr addr, bool trial);
 
 // entry.c
 bool tl_is_go(const struct tl_analysis *analysis, tl_addr addr);
-tl_addr tl_entry_landing(const struct tl_analysis *analysis, tl_addr vaddr); // behind endbr64
+tl_addr tl_entry_landing(const struct tl_analysis *analysis, tl_addr vaddr); // behind endbr64, bti
+
+// exclusive.c: marks what lies between load- and store-exclusives in a graph
+int tl_exclusive_mark(struct tl_analysis *analysis, struct graph *graph);
+bool tl_is_exclusive(struct tl_analysis *analysis, tl_addr addr, uint32_t function);
 
 // crossings.c: who comes from elsewhere
 int tl_crossing_add(struct tl_analysis *analysis, tl_addr from, tl_addr to);

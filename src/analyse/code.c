@@ -14,6 +14,9 @@ struct flood {
     tl_addr low, high;
     uint32_t function;
     struct addr_list work;
+    // What the ISA adds addresses up from, register by register (tl_arch.address): in one function,
+    // whatever way led there.
+    tl_addr part[TL_ADDRESS_PARTS];
 };
 
 static int jump_add(struct tl_analysis *analysis, tl_addr addr, uint32_t function)
@@ -93,13 +96,17 @@ static int note_target(struct flood *flood, const struct tl_insn *insn)
 static int note_insn(struct flood *flood, const struct tl_insn *insn)
 {
     struct tl_analysis *analysis = flood->analysis;
-    if ((insn->flags & TL_INSN_PCREL_DATA) != 0) {
+    tl_addr taken = insn->target;
+    bool takes = (insn->flags & TL_INSN_PCREL_LEA) != 0;
+    if ((insn->flags & TL_INSN_PCREL_DATA) != 0)
         tl_set_barrier(analysis, insn->target);
-        if ((insn->flags & TL_INSN_PCREL_LEA) != 0) {
-            tl_set_called(analysis, insn->target);
-            if (tl_addr_list_push(&analysis->leas, insn->target) != 0)
-                return TL_E_NOMEM;
-        }
+    if (analysis->arch->address != NULL)
+        takes = analysis->arch->address(insn, flood->part, &taken);
+    if (takes) {
+        tl_set_barrier(analysis, taken);
+        tl_set_called(analysis, taken);
+        if (tl_addr_list_push(&analysis->leas, taken) != 0)
+            return TL_E_NOMEM;
     }
     if (analysis->facts.position_fixed)
         note_constants(analysis, insn);
@@ -155,8 +162,9 @@ static int flood_run(struct flood *flood, tl_addr addr)
         if (bit_get(region->start, off))
             return 0;
         struct tl_insn insn;
-        if (flood->analysis->arch->skim(region->bytes + off, region->size - off, addr, &insn) !=
-            0) {
+        if (!tl_may_start(flood->analysis, addr) ||
+            flood->analysis->arch->skim(region->bytes + off, region->size - off, addr, &insn) !=
+                0) {
             if (flood->function != FUNCTION_NONE)
                 flood->analysis->function[flood->function].bad = true;
             return 0;
@@ -286,7 +294,7 @@ static bool trial_agrees(const struct tl_analysis *analysis, tl_addr addr,
         if (tl_code_starts(analysis, addr))
             return true;
         const struct region *region = flood->region;
-        if (bit_get(region->body, addr - region->vaddr) ||
+        if (bit_get(region->body, addr - region->vaddr) || !tl_may_start(analysis, addr) ||
             !tl_decode_at(analysis, addr, true, &insn) || insn.row == 0)
             return false;
         if (!flows_on(&insn))

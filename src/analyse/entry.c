@@ -1,5 +1,5 @@
-// Where an entry probe of a function goes: behind its landing instruction, and in Go behind its
-// stack check. A Go function begins by comparing the stack pointer with its stack's limit; too low,
+// Where an entry probe of a function goes: behind its landing instruction (on arm64 that may be the one that
+// signs the return address, or stand before it), and in Go behind its stack check. A Go function begins by comparing the stack pointer with its stack's limit; too low,
 // it calls the runtime, which moves the stack, and starts again. Behind the check a call arrives
 // once.
 //
@@ -19,8 +19,14 @@
 tl_addr tl_entry_landing(const struct tl_analysis *analysis, tl_addr vaddr)
 {
     struct tl_insn insn;
-    if (tl_decode_at(analysis, vaddr, true, &insn) && (insn.flags & TL_INSN_LANDING) != 0)
-        return vaddr + insn.size;
+    if (!tl_decode_at(analysis, vaddr, true, &insn) || (insn.flags & TL_INSN_LANDING) == 0)
+        return vaddr;
+    vaddr += insn.size;
+    // All functions that sign it are then entered in the same state.
+    const uint16_t signs = TL_INSN_LANDING | TL_INSN_SIGNS_LINK;
+    if ((insn.flags & TL_INSN_SIGNS_LINK) == 0 && tl_decode_at(analysis, vaddr, true, &insn) &&
+        (insn.flags & signs) == signs)
+        vaddr += insn.size;
     return vaddr;
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define EXIT_PIECES_MAX 16 // the function and its moved-away parts
+#define STUB_INSNS_MAX 4   // adrp, ldr, add, br
 #define DEPTH_UNKNOWN INT32_MIN
 #define DEPTH_UNWOUND                                                                              \
     (INT32_MIN + 1) // wherever an unwinder put it: the depth of the function's calls
@@ -148,12 +149,25 @@ static void piece_add(struct exit_walk *walk, uint32_t function)
 
 // ---- where a branch leads -----------------------------------------------------------------------
 
-// A procedure linkage stub: a jump through a word of data, and nothing before it.
+// A procedure linkage stub or a linker's far branch: a jump through a word of data, and nothing before it; or,
+// where an address takes several instructions and no function owns the code, those and the jump.
 static bool is_stub(const struct exit_walk *walk, tl_addr addr)
 {
-    struct tl_insn insn;
-    return tl_decode_at(walk->analysis, tl_entry_landing(walk->analysis, addr), true, &insn) &&
-           insn.flow == TL_FLOW_IJUMP && (insn.flags & TL_INSN_PCREL_DATA) != 0;
+    const struct tl_analysis *analysis = walk->analysis;
+    tl_addr at = tl_entry_landing(analysis, addr);
+    bool addressed = false;
+    for (unsigned i = 0; i < STUB_INSNS_MAX; i++) {
+        struct tl_insn insn;
+        if (!tl_decode_at(analysis, at, true, &insn))
+            return false;
+        if (insn.flow == TL_FLOW_IJUMP)
+            return i == 0 ? (insn.flags & TL_INSN_PCREL_DATA) != 0 : addressed;
+        if (insn.flow != TL_FLOW_NEXT || tl_function_at(analysis, at) != FUNCTION_NONE)
+            return false;
+        addressed = addressed || (insn.flags & TL_INSN_PCREL_LEA) != 0;
+        at += insn.size;
+    }
+    return false;
 }
 
 // More than one function jumps to the start of this one.
@@ -570,7 +584,9 @@ static void exit_add(struct exit_walk *walk, const struct piece *piece, uint32_t
     }
     struct tl_exit *exit = &walk->out[walk->count++];
     *exit = (struct tl_exit){.vaddr = piece->graph->node[at].addr, .kind = (uint8_t)kind};
-    if (kind != TL_EXIT_COND_TAIL)
+    // Where no instruction is shorter than a branch an exit always has room for it.
+    const struct tl_arch *arch = walk->analysis->arch;
+    if (kind != TL_EXIT_COND_TAIL && arch->jump_size > arch->insn_align)
         early_take(walk, piece, at, exit);
 }
 

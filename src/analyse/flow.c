@@ -84,6 +84,10 @@ static const struct graph *graph_solved(struct tl_analysis *analysis, uint32_t f
     if (tl_code_function(analysis, function) != 0 ||
         tl_graph_create(analysis, function, &graph) != 0)
         return NULL;
+    if (tl_exclusive_mark(analysis, graph) != 0) {
+        tl_graph_destroy(graph);
+        return NULL;
+    }
     analysis->function[function].busy = true;
     graph_solve(analysis, graph, depth);
     analysis->function[function].busy = false;

@@ -16,6 +16,7 @@ struct node {
     tl_regset live; // flow.c: just before it
     uint16_t flags;
     uint8_t size, flow;
+    bool exclusive; // exclusive.c: between a load- and a store-exclusive, or one of them
 };
 
 struct graph {

@@ -46,6 +46,7 @@ enum {
     TL_INSN_FAULT_STACK = 1 << 8, // MAY_FAULT only for the stack that it uses without naming it
     TL_INSN_EXCLUSIVE_LOAD = 1 << 9,   // begins an exclusive region (arm64 ldxr ..., riscv lr)
     TL_INSN_EXCLUSIVE_STORE = 1 << 10, // ends one (stxr ..., sc, clrex)
+    TL_INSN_JOINED = 1 << 12, // says how the next instruction works: nothing may come between (arm64 movprfx)
     TL_INSN_SIGNS_LINK = 1 << 11, // signs the return address, or gives it back unsigned (paciasp, autiasp)
 };
 

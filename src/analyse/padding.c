@@ -29,7 +29,7 @@ static bool is_filler(const struct tl_analysis *analysis, const struct region *r
         zero--;
     while (off < zero) {
         struct tl_insn insn;
-        if (region->bytes[off] == PADDING_INT3) {
+        if (analysis->arch->insn_align == 1 && region->bytes[off] == PADDING_INT3) {
             off++;
             continue;
         }

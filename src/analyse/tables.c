@@ -13,7 +13,9 @@
 #define REACH_DEFS_MAX 64
 #define BOUND_STEPS_MAX 24 // instructions between a bounds check and the load
 #define FOREIGN_MAX 64     // entries in a row that are none of the function's own
-#define OFFSET_SIZE 4      // bytes of a table entry
+#define OFFSET_SIZE 4      // bytes of a table entry that needs no shift
+#define SUM_DEPTH_MAX 3    // additions followed to find a constant
+#define REG_COUNT 32u
 
 struct definition_at {
     uint32_t node;
@@ -30,7 +32,7 @@ struct reach {
 struct search {
     struct tl_analysis *analysis;
     struct graph *graph;
-    uint16_t *seen;        // for each node, registers already asked for
+    uint32_t *seen;        // for each node, registers already asked for
     struct addr_list work; // node << 8 | register
 };
 
@@ -47,11 +49,11 @@ static bool is_plain_pointer(const struct tl_definition *def)
 
 static int ask(struct search *search, uint32_t node, unsigned reg)
 {
-    if (reg > 15)
+    if (reg >= REG_COUNT)
         return TL_E_LIMIT;
     if ((search->seen[node] >> reg & 1) != 0)
         return 0;
-    search->seen[node] = (uint16_t)(search->seen[node] | 1u << reg);
+    search->seen[node] |= 1u << reg;
     return tl_addr_list_push(&search->work, (uint64_t)node << 8 | reg);
 }
 
@@ -78,6 +80,9 @@ static int reach_step(struct search *search, uint32_t node, unsigned reg, struct
     case TL_DEF_EITHER:
         status = ask(search, node, reg);
         return status != 0 ? status : ask(search, node, def.a);
+    case TL_DEF_PICK:
+        status = ask(search, node, def.a);
+        return status != 0 ? status : ask(search, node, def.b);
     default:
         if (out->count == REACH_DEFS_MAX)
             return TL_E_LIMIT;
@@ -118,9 +123,10 @@ static void candidate_add(struct candidates *list, tl_addr addr)
         list->item[list->count++] = addr;
 }
 
-// What reg may hold as a constant address before node. *exact: it holds nothing else.
-static int constants_exact(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
-                           struct candidates *out, bool *exact)
+// What reg may hold as a constant address before node. *exact: it holds nothing else. An address may
+// be made of a page and a constant that is added.
+static int constants_deep(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
+                          unsigned depth, struct candidates *out, bool *exact)
 {
     struct reach found;
     int status = reach(search, node, reg, &found);
@@ -128,23 +134,48 @@ static int constants_exact(struct search *search, uint32_t node, unsigned reg, t
     if (status != 0 && status != TL_E_LIMIT)
         return status;
     for (uint32_t i = 0; i < found.count; i++) {
-        if (found.item[i].def.kind == TL_DEF_ADDR)
-            candidate_add(out, found.item[i].def.value + plus);
-        else
-            *exact = false;
+        const struct tl_definition *def = &found.item[i].def;
+        bool inner = false;
+        if (def->kind == TL_DEF_ADDR) {
+            candidate_add(out, def->value + plus);
+            continue;
+        }
+        if (def->kind == TL_DEF_SUM && def->b == TL_DEF_REG_NONE && depth > 0) {
+            status = constants_deep(search, found.item[i].node, def->a, def->value + plus,
+                                    depth - 1, out, &inner);
+            if (status != 0)
+                return status;
+        }
+        *exact = *exact && inner;
     }
     return 0;
+}
+
+static int constants_exact(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
+                           struct candidates *out, bool *exact)
+{
+    return constants_deep(search, node, reg, plus, SUM_DEPTH_MAX, out, exact);
 }
 
 // The same; where it may hold something else, also every address that the function takes.
 static int constants(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
                      struct candidates *out)
 {
+    const struct tl_arch *arch = search->analysis->arch;
+    tl_addr part[TL_ADDRESS_PARTS] = {0};
     bool exact;
     int status = constants_exact(search, node, reg, plus, out, &exact);
-    for (uint32_t i = 0; status == 0 && !exact && i < search->graph->count; i++)
-        if ((search->graph->node[i].flags & TL_INSN_PCREL_LEA) != 0)
-            candidate_add(out, search->graph->node[i].target + plus);
+    for (uint32_t i = 0; status == 0 && !exact && i < search->graph->count; i++) {
+        const struct node *taker = &search->graph->node[i];
+        struct tl_insn insn;
+        tl_addr taken = taker->target;
+        bool takes = (taker->flags & TL_INSN_PCREL_LEA) != 0;
+        if (arch->address != NULL)
+            takes = tl_decode_at(search->analysis, taker->addr, true, &insn) &&
+                    arch->address(&insn, part, &taken);
+        if (takes)
+            candidate_add(out, taken + plus);
+    }
     return status;
 }
 
@@ -198,7 +229,7 @@ static bool unchanged(const struct search *search, uint32_t from, uint32_t to, u
 static uint64_t table_bound(const struct search *search, uint32_t node, unsigned index)
 {
     const struct graph *graph = search->graph;
-    for (unsigned step = 0; step < BOUND_STEPS_MAX && index <= 15 && node > 1; step++, node--) {
+    for (unsigned step = 0; step < BOUND_STEPS_MAX && index < REG_COUNT && node > 1; step++, node--) {
         struct tl_definition def;
         struct tl_insn compare, branch;
         unsigned reg;
@@ -261,26 +292,63 @@ static tl_addr table_end_new(const struct tl_analysis *analysis, tl_addr table, 
     return end;
 }
 
+// How the entries of a table become addresses: `size` bytes, widened, shifted left.
+struct entries {
+    unsigned size, shift;
+    bool is_signed;
+};
+
+static bool entry_read(const struct tl_analysis *analysis, tl_addr addr, const struct entries *form,
+                       tl_addr *offset)
+{
+    uint64_t value = 0;
+    if (!bytes_read(analysis, addr, &value, form->size))
+        return false;
+    unsigned spare = 64 - 8 * form->size;
+    if (form->is_signed)
+        value = (uint64_t)((int64_t)(value << spare) >> spare);
+    *offset = value << form->shift;
+    return true;
+}
+
+// The form of the entries that `load` reads and `sum` adds. The offsets of x86 are four bytes and signed,
+// loaded so or added so. false: no form that is known. Short entries make no sense without a shift.
+static bool entries_form(const struct tl_definition *load, const struct tl_definition *sum,
+                         bool shifted, struct entries *out)
+{
+    *out = (struct entries){.size = load->size, .is_signed = load->is_signed};
+    if (shifted) {
+        out->shift = sum->shift;
+        if (sum->size != 0 && sum->size < load->size)
+            return false;
+        if (sum->size == load->size)
+            out->is_signed = sum->is_signed;
+    }
+    if (load->size == OFFSET_SIZE && (!shifted || sum->size == 0))
+        out->is_signed = true;
+    return load->size == OFFSET_SIZE || (load->size < OFFSET_SIZE && out->shift != 0);
+}
+
 // Reads one table of `bound` entries (0: unknown, then it ends where the next address is taken, or
 // an entry leads out of the text). Each entry is decoded before the next is read: it may be what
 // shows where the next table begins. Returns how many there are: 0, this is no table of this jump.
 static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
-                         tl_addr base, uint64_t bound, struct addr_list *targets, int *status)
+                         tl_addr base, const struct entries *form, uint64_t bound,
+                         struct addr_list *targets, int *status)
 {
     uint64_t limit = bound != 0 ? bound : TABLE_ENTRIES_MAX;
     size_t count = 0, first = targets->count, seen = analysis->leas_sorted;
     tl_addr end = table_end(analysis, table);
     bool own = false; // at least one entry must lead into the function itself
     for (; count < limit && *status == 0; count++) {
-        int32_t offset;
-        tl_addr entry = table + count * OFFSET_SIZE;
+        tl_addr offset, entry = table + count * form->size;
         end = bound != 0 ? end : table_end_new(analysis, table, seen, end);
         seen = analysis->leas.count;
         if (bound == 0 && entry >= end)
             break;
-        if (!bytes_read(analysis, entry, &offset, OFFSET_SIZE))
+        if (!entry_read(analysis, entry, form, &offset))
             break;
-        tl_addr target = base + (uint64_t)(int64_t)offset;
+        tl_addr target = base + offset;
         if (tl_region_at(analysis, target) == NULL)
             break;
         *status = tl_addr_list_push(targets, target);
@@ -370,13 +438,19 @@ static int sum_follow(struct search *search, const struct jump *jump, uint32_t n
             const struct tl_definition *load = &found.item[i].def;
             uint32_t at = found.item[i].node;
             struct candidates tables = {0}, bases = {0};
-            if (load->kind != TL_DEF_OFFSET || load->size != OFFSET_SIZE) {
+            struct entries form;
+            if (load->kind != TL_DEF_OFFSET ||
+                !entries_form(load, sum, side == 1, &form)) {
                 *resolved = false;
                 continue;
             }
             uint64_t bound = table_bound(search, at, load->index);
             if (bounded_only && bound == 0)
                 return TL_E_BUSY; // later, when more tables are known
+            if (form.size < OFFSET_SIZE && bound == 0) { // where it ends would be a guess
+                *resolved = false;
+                continue;
+            }
             status = load_tables(search, at, load, &tables);
             if (other == TL_DEF_REG_NONE)
                 candidate_add(&bases, sum->value);
@@ -390,8 +464,8 @@ static int sum_follow(struct search *search, const struct jump *jump, uint32_t n
                 for (size_t b = 0; b < bases.count; b++) {
                     if (same && bases.item[b] - sum->value + load->value != tables.item[t])
                         continue;
-                    hits += table_read(search->analysis, jump, tables.item[t], bases.item[b], bound,
-                                       targets, &status) > 0;
+                    hits += table_read(search->analysis, jump, tables.item[t], bases.item[b], &form,
+                                       bound, targets, &status) > 0;
                     if (status != 0)
                         return status;
                 }
@@ -410,7 +484,7 @@ static int spill_follow(struct search *search, const struct jump *jump, bool bou
 {
     struct graph *graph = search->graph;
     for (uint32_t i = 0; i < graph->count; i++) {
-        for (unsigned reg = 0; reg < 16; reg++) {
+        for (unsigned reg = 0; reg < REG_COUNT; reg++) {
             struct tl_definition def;
             if ((graph->node[i].written >> reg & 1) == 0)
                 continue;
@@ -509,6 +583,16 @@ static int jump_follow(struct search *search, const struct jump *jump, bool boun
             status = spill_follow(search, jump, bounded_only, targets, &resolved);
             break;
         case TL_DEF_SUM:
+            if (item->def.b == TL_DEF_REG_NONE) { // an address in two parts
+                struct candidates whole = {0};
+                bool exact;
+                status = constants_exact(search, item->node, item->def.a, item->def.value, &whole,
+                                         &exact);
+                if (status == 0 && exact) {
+                    pointers = true;
+                    break;
+                }
+            }
             tables = true;
             status =
                 sum_follow(search, jump, item->node, &item->def, bounded_only, targets, &resolved);

@@ -13,7 +13,9 @@ enum tl_definition_kind {
     TL_DEF_KEEP,    // leaves it as it was, or only widens it
     TL_DEF_COPY,    // register a
     TL_DEF_EITHER,  // its old value or register a
-    TL_DEF_SUM,     // register a + register b (if not NONE) + value
+    TL_DEF_PICK,    // register a or register b
+    TL_DEF_SUM,     // register a + register b (if not NONE) + value; b cut to `size` bytes (if not 0)
+                    // and widened, then shifted left by `shift`
     TL_DEF_ADDR,    // the constant `value`
     TL_DEF_POINTER, // a whole pointer that was made elsewhere: loaded, returned, decoded. size not 0:
                     // loaded from register a (if not NONE) + value + a scaled register
@@ -27,7 +29,8 @@ struct tl_definition {
     uint8_t kind;
     uint8_t a, b, index; // registers, or TL_DEF_REG_NONE
     uint8_t size; // bytes in memory
-    bool is_signed; // TL_DEF_OFFSET: widened by sign
+    uint8_t shift;
+    bool is_signed; // TL_DEF_OFFSET, TL_DEF_SUM: widened by sign
     tl_addr value;
 };
 
@@ -41,6 +44,8 @@ struct tl_stack_step {
 
 #define TL_DEPTH_UNKNOWN INT64_MIN
 
+#define TL_ADDRESS_PARTS 32
+
 struct tl_arch {
     const char *name;       // "x86_64"
     uint16_t elf_machine;   // EM_X86_64
@@ -52,6 +57,11 @@ struct tl_arch {
     int64_t jump_reach_min; // lowest and highest displacement of that branch, from its end
     int64_t jump_reach_max;
 
+    // Where Linux puts things without randomness, for what is planned without a process: end of the
+    // addresses that programs get, a position-independent program, a library of it.
+    tl_addr addr_end, program_base, library_base;
+    enum tl_thread_pointer thread_pointer; // how threads of a usual C library find their block
+
     // Decodes one instruction at bytes[0..size) as if at addr. 0, or TL_E_FORMAT (no instruction,
     // or cut short). On an instruction the table refuses: 0, reloc = TL_RELOC_REFUSE.
     int (*decode)(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_insn *out);
@@ -62,6 +72,11 @@ struct tl_arch {
     // What insn does to general register reg. For the register that an indirect jump goes to, reg
     // is TL_DEF_REG_NONE: then a COPY of that register, or what memory holds.
     void (*define)(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
+
+    // Whether insn completes an address of code or data, where one instruction holds only a part of it. part
+    // is the caller's: a word for each register, zeros before a function. NULL: TL_INSN_PCREL_LEA has it
+    // whole.
+    bool (*address)(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
 
     // Going on behind `branch`, right behind `compare`, proves that register *reg is, unsigned,
     // below *count. false: they prove no such thing. Bounds of jump tables.

@@ -572,6 +572,10 @@ int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
         *refusal = TL_REFUSE_UNKNOWN_INSN;
         return 0;
     }
+    if (spot->module->guarded && spot->facts->insn[0].flags & TL_INSN_LANDING) {
+        *refusal = TL_REFUSE_LANDING;
+        return 0;
+    }
     if (spot->facts->insn[0].reloc == TL_RELOC_REFUSE) {
         *refusal = spot->facts->insn[0].refusal;
         return 0;

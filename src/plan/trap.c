@@ -53,6 +53,7 @@ static void insn_take(const struct trap_run *run, struct trap_site *site)
         insn->flags & TL_INSN_PCREL_DATA)
         insn->target += bias;
     site->has_simulation = run->options->arch->simulation(insn, &site->simulation);
+    site->simulation.guarded = site->request->guarded;
 }
 
 static bool links(const struct tl_insn *insn)
