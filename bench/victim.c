@@ -1,7 +1,8 @@
 // The program that the bench probes: calls a site as often as it is told and says how long it took.
 //
 // It knows nothing of probes. Lines on stdin: "run CASE CALLS"; answers on stdout: "ns TIME", TIME
-// being that of 1,000 calls, or "no". It first prints "ready". The calls are made in parts and the
+// being that of 1,000 calls, or "no". "sites" is answered by "sites NAME...", the cases of this
+// processor. It first prints "ready". The calls are made in parts and the
 // median part is told, so that a preemption or a slow moment of the machine is left out.
 // The cases fork and forkcall make children instead, which end at once or after one call of a
 // function.
@@ -16,13 +17,9 @@
 #include <unistd.h>
 
 uint64_t tl_bench_calls(void (*site)(void), uint64_t calls);
-void tl_site_nop(void);
-void tl_site_nop5(void);
-void tl_site_push(void);
-void tl_site_ret(void);
-void tl_site_endbr64(void);
-void tl_site_loop(void);
-void tl_site_short(void);
+#define SITE(function, name) void tl_site_##function(void);
+#include "sites.h"
+#undef SITE
 void tl_bench_clock(void);
 void tl_many_0(void);
 uint64_t tl_site_func(uint64_t x);
@@ -44,9 +41,11 @@ static const struct {
     const char *name;
     void (*site)(void);
 } sites[] = {
-    {"nop", tl_site_nop},   {"nop5", tl_site_nop5},       {"push", tl_site_push},
-    {"ret", tl_site_ret},   {"endbr64", tl_site_endbr64}, {"func", (void (*)(void))tl_site_func},
-    {"loop", tl_site_loop}, {"short", tl_site_short},     {"clock", tl_bench_clock},
+#define SITE(function, name) {name, tl_site_##function},
+#include "sites.h"
+#undef SITE
+    {"func", (void (*)(void))tl_site_func},
+    {"clock", tl_bench_clock},
 };
 
 #define SITE_COUNT (sizeof sites / sizeof sites[0])
@@ -124,12 +123,24 @@ static uint64_t run_named(const char *name, uint64_t calls)
     return 0;
 }
 
+static void sites_print(void)
+{
+    printf("sites");
+    for (size_t i = 0; i < SITE_COUNT; i++)
+        printf(" %s", sites[i].name);
+    printf(" fork forkcall\n");
+}
+
 int main(void)
 {
     char line[128];
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("ready\n");
     while (fgets(line, sizeof line, stdin)) {
+        if (strcmp(line, "sites\n") == 0) {
+            sites_print();
+            continue;
+        }
         const char *word = strtok(line, " "), *name = strtok(NULL, " "), *calls = strtok(NULL, " ");
         uint64_t time = 0;
         if (word && name && calls && strcmp(word, "run") == 0)

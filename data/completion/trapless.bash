@@ -63,7 +63,7 @@ _trapless() {
     count | latency) options="--pid --duration --interval --probes --follow --no-follow --return --method --allow-traps --debug-dir --json" ;;
     trace) options="--pid --duration --probes --ring-events --follow --no-follow --return --method --allow-traps --debug-dir --json" ;;
     detach) options="--pid" ;;
-    bench) options="--json" ;;
+    bench) options="--json --quick --allow-traps" ;;
     *) return ;;
     esac
     case $cur in

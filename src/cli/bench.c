@@ -2,10 +2,10 @@
 // run.
 //
 // A victim process calls a site some thousand times and says how long it took: bare, with a jump,
-// with the kernel's probe, in turn, over several rounds; medians of the differences within a round
-// are reported. Both sides are sessions of the library. Invariant: a figure is shown only if every
-// call of its runs was counted, every event handed over and every time taken: what was dropped is
-// no cheap hit.
+// with the kernel's probe, if wanted with traps, in turn, over several rounds; medians of the
+// differences within a round are reported. Both sides are sessions of the library. Invariant: a
+// figure is shown only if every call of its runs was counted, every event handed over and every
+// time taken: what was dropped is no cheap hit.
 #include "cli/bench.h"
 
 #include <errno.h>
@@ -30,6 +30,12 @@
 #define CALLS_RING 4000u
 #define RING_EVENTS 4096u
 #define FORKS 200u
+// --quick: where calls are slow, or counted and not timed.
+#define ROUNDS_QUICK 3u
+#define QUICK_FAST 40000u
+#define QUICK_KERNEL 1000u
+#define QUICK_RUNS 3u
+#define QUICK_FORKS 10u
 // Rings are emptied between runs; the first one also touches their memory.
 #define RING_RUNS 6u
 #define RING_WAIT_MS 5000
@@ -124,6 +130,7 @@ static const struct item items[] = {
     ENTRY("push"),
     ENTRY("ret"),
     ENTRY("endbr64"),
+    ENTRY("bti-entry"),
     ENTRY("func"),
     ENTRY("loop"),
     ENTRY("short"),
@@ -141,13 +148,28 @@ static const struct item items[] = {
 };
 #define ITEM_COUNT TL_ARRAY_COUNT(items)
 
+// The methods, in the order of being measured and shown. The traps only if wanted.
+enum { BY_JUMP, BY_KERNEL, BY_SIMULATE, BY_SLOT, BY_STEP, BY_COUNT };
+static const struct {
+    enum tl_method method;
+    enum tl_rung rung;
+} methods[BY_COUNT] = {
+    [BY_JUMP] = {TL_METHOD_JUMP, TL_RUNG_JUMP},
+    [BY_KERNEL] = {TL_METHOD_KERNEL, TL_RUNG_KERNEL},
+    [BY_SIMULATE] = {TL_METHOD_SIMULATE, TL_RUNG_SIMULATE},
+    [BY_SLOT] = {TL_METHOD_SLOT, TL_RUNG_SLOT},
+    [BY_STEP] = {TL_METHOD_STEP, TL_RUNG_STEP},
+};
+
 struct result {
-    bool jump_measured, kernel_measured;
-    double bare, jump, kernel;
+    bool measured[BY_COUNT];
+    double bare, added[BY_COUNT];
 };
 
 struct bench {
     struct tl_cli *cli;
+    bool quick;
+    unsigned methods; // how many of them
     struct tl_victim victim;
     double clock_ns; // of one read; 0: not measured
     struct result result[ITEM_COUNT];
@@ -172,13 +194,14 @@ static int probes_add(const struct bench *bench, const struct item *item, const 
     if (item->group == GROUP_FORK)
         return probe_add(session, "tl_many_*", FORK_PROBES, diag);
     int error = 0;
-    if (way->entry) {
-        (void)snprintf(probe, sizeof probe, "tl_site_%s", item->site);
-        error = probe_add(session, probe, 1, diag);
-    }
+    char function[64];
+    (void)snprintf(function, sizeof function, "tl_site_%s", item->site);
+    for (char *at = function; (at = strchr(at, '-'));)
+        *at = '_';
+    if (way->entry)
+        error = probe_add(session, function, 1, diag);
     if (!error && way->ret) {
-        (void)snprintf(probe, sizeof probe, "uretprobe:%s:tl_site_%s", bench->victim.path,
-                       item->site);
+        (void)snprintf(probe, sizeof probe, "uretprobe:%s:%s", bench->victim.path, function);
         error = probe_add(session, probe, 1, diag);
     }
     return error;
@@ -276,48 +299,66 @@ static int figure_check(struct tl_session *session, const struct item *item, con
     return 0;
 }
 
-static int way_try(struct bench *bench, const struct item *item, enum tl_method method, double *ns,
+// The case's way to be probed by a method. calls 0: is not measured.
+static struct way way_of(const struct bench *bench, const struct item *item, size_t by)
+{
+    struct way way = by == BY_KERNEL ? item->kernel : item->jump;
+    // Traps: where the kernel's probe does the same.
+    if (by != BY_JUMP && by != BY_KERNEL)
+        way.calls = item->group <= GROUP_RETURN ? item->kernel.calls : 0;
+    if (!bench->quick || !way.calls)
+        return way;
+    if (way.runs > 1)
+        way.runs = QUICK_RUNS;
+    else if (item->group == GROUP_FORK)
+        way.calls = QUICK_FORKS;
+    else
+        way.calls = by == BY_JUMP ? QUICK_FAST : QUICK_KERNEL;
+    return way;
+}
+
+static int way_try(struct bench *bench, const struct item *item, size_t by, double *ns,
                    struct tl_diag *diag)
 {
-    bool jump = method == TL_METHOD_JUMP;
-    const struct way *way = jump ? &item->jump : &item->kernel;
+    const struct way way = way_of(bench, item, by);
     struct tl_session *session = NULL;
     const struct tl_session_options options = {.size = sizeof options,
                                                .pid = bench->victim.pid,
-                                               .method = method,
-                                               .mode = way->mode,
-                                               .return_way = way->return_way,
-                                               .follow = way->follow,
+                                               .method = methods[by].method,
+                                               .mode = way.mode,
+                                               .return_way = way.return_way,
+                                               .follow = way.follow,
                                                .ring_events = RING_EVENTS};
     uint64_t taken = 0;
     int error = tl_session_create(&options, &session, diag);
     if (error)
         return error;
-    error = probes_add(bench, item, way, session, diag);
+    error = probes_add(bench, item, &way, session, diag);
     if (!error)
         error = probes_place(session, diag);
     if (!error)
-        error = runs_make(bench, item, way, session, ns, &taken, diag);
+        error = runs_make(bench, item, &way, session, ns, &taken, diag);
     if (!error)
         error = tl_session_detach(session, diag);
-    if (!error && way->mode == TL_MODE_EVENTS)
+    if (!error && way.mode == TL_MODE_EVENTS)
         error = events_take(session, &taken, 0, diag);
     if (!error)
-        error = figure_check(session, item, way,
-                             jump ? item->hits_a_call_jump : item->hits_a_call_kernel, taken, diag);
+        error = figure_check(session, item, &way,
+                             by == BY_KERNEL ? item->hits_a_call_kernel : item->hits_a_call_jump,
+                             taken, diag);
     tl_session_destroy(session);
     return error;
 }
 
 // A busy machine may not stop the victim in time; another try is no other measurement. *diag:
 // empty, set only if the last try failed.
-static int way_run(struct bench *bench, const struct item *item, enum tl_method method, double *ns,
+static int way_run(struct bench *bench, const struct item *item, size_t by, double *ns,
                    struct tl_diag *diag)
 {
     struct tl_diag why = {{0}};
     int error = TL_E_BUSY;
     for (int i = 0; error == TL_E_BUSY && i < ATTACH_TRIES; i++)
-        error = way_try(bench, item, method, ns, &why);
+        error = way_try(bench, item, by, ns, &why);
     if (error)
         (void)tl_cli_error(diag, error, "%s", why.text[0] ? why.text : "failed");
     return error;
@@ -326,29 +367,68 @@ static int way_run(struct bench *bench, const struct item *item, enum tl_method 
 // ---- rounds
 
 struct rounds {
-    double bare[ROUNDS_MAX], jump[ROUNDS_MAX], kernel[ROUNDS_MAX];
-    struct tl_diag jump_diag, kernel_diag; // not empty: not measured
+    double bare[ROUNDS_MAX], added[BY_COUNT][ROUNDS_MAX];
+    struct tl_diag diag[BY_COUNT]; // not empty: not measured
 };
 
-// A method that fails once is not asked again; the other goes on.
+static unsigned rounds_of(const struct bench *bench, const struct item *item)
+{
+    return bench->quick && item->rounds > ROUNDS_QUICK ? ROUNDS_QUICK : item->rounds;
+}
+
+static uint32_t bare_calls_of(const struct bench *bench, const struct item *item)
+{
+    if (!bench->quick || item->group == GROUP_EVENT)
+        return item->bare_calls;
+    return item->group == GROUP_FORK ? QUICK_FORKS : QUICK_FAST;
+}
+
+// A method that fails once is not asked again; the others go on.
 static int rounds_run(struct bench *bench, const struct item *item, struct rounds *rounds,
                       struct tl_diag *diag)
 {
-    for (unsigned i = 0; i < item->rounds; i++) {
+    unsigned count = rounds_of(bench, item);
+    for (unsigned i = 0; i < count; i++) {
         double with = 0;
-        int error = tl_victim_run(&bench->victim, item->site, item->bare_calls, NULL,
+        int error = tl_victim_run(&bench->victim, item->site, bare_calls_of(bench, item), NULL,
                                   &rounds->bare[i], diag);
         if (error)
             return error;
-        if (!rounds->jump_diag.text[0] &&
-            way_run(bench, item, TL_METHOD_JUMP, &with, &rounds->jump_diag) == 0)
-            rounds->jump[i] = with - rounds->bare[i];
-        if (!rounds->kernel_diag.text[0] &&
-            way_run(bench, item, TL_METHOD_KERNEL, &with, &rounds->kernel_diag) == 0)
-            rounds->kernel[i] = with - rounds->bare[i];
-        tl_cli_progress(bench->cli, item->name, i + 1, item->rounds);
+        for (size_t by = 0; by < bench->methods; by++) {
+            if (!rounds->diag[by].text[0] &&
+                way_run(bench, item, by, &with, &rounds->diag[by]) == 0)
+                rounds->added[by][i] = with - rounds->bare[i];
+        }
+        tl_cli_progress(bench->cli, item->name, i + 1, count);
     }
     return 0;
+}
+
+static void item_show(struct bench *bench, const struct item *item, const struct result *result,
+                      const struct rounds *rounds)
+{
+    struct tl_show *show = &bench->cli->show;
+    struct tl_show_bench line[BY_COUNT];
+    tl_cli_progress_end(bench->cli);
+    for (size_t by = 0; by < bench->methods; by++) {
+        line[by] = (struct tl_show_bench){.name = show->json ? item->site : item->name,
+                                          .kind = item->kind,
+                                          .action = item->action,
+                                          .method = tl_rung_text(methods[by].rung),
+                                          .reason = rounds->diag[by].text,
+                                          .baseline_ns = result->bare,
+                                          .ns = result->measured[by] ? result->added[by] : -1};
+        if (by <= BY_KERNEL || way_of(bench, item, by).calls)
+            tl_show_bench(show, &line[by]);
+    }
+    tl_show_bench_row(show, &line[BY_JUMP], &line[BY_KERNEL]);
+    for (size_t by = BY_KERNEL + 1; by < bench->methods; by++) {
+        if (way_of(bench, item, by).calls)
+            tl_show_bench_more(show, &line[by]);
+    }
+    if (item->kernel.calls && !result->measured[BY_KERNEL])
+        tl_cli_note(bench->cli, "%s, kernel: %s", item->name, rounds->diag[BY_KERNEL].text);
+    (void)fflush(bench->cli->out);
 }
 
 static int item_run(struct bench *bench, size_t index, struct tl_diag *diag)
@@ -356,35 +436,22 @@ static int item_run(struct bench *bench, size_t index, struct tl_diag *diag)
     const struct item *item = &items[index];
     struct result *result = &bench->result[index];
     struct rounds rounds = {.bare = {0}};
-    if (!item->kernel.calls)
-        (void)tl_cli_error(&rounds.kernel_diag, 0, "the kernel has nothing like it");
+    for (size_t by = 0; by < bench->methods; by++) {
+        if (!way_of(bench, item, by).calls)
+            (void)tl_cli_error(&rounds.diag[by], 0, "%s",
+                               by == BY_KERNEL ? "the kernel has nothing like it" : "not measured");
+    }
     int error = rounds_run(bench, item, &rounds, diag);
     if (error)
         return error;
-    *result = (struct result){.jump_measured = !rounds.jump_diag.text[0],
-                              .kernel_measured = !rounds.kernel_diag.text[0],
-                              .bare = median(rounds.bare, item->rounds),
-                              .jump = median(rounds.jump, item->rounds),
-                              .kernel = median(rounds.kernel, item->rounds)};
-    struct tl_show_bench jump = {.name = bench->cli->show.json ? item->site : item->name,
-                                 .kind = item->kind,
-                                 .action = item->action,
-                                 .method = tl_rung_text(TL_RUNG_JUMP),
-                                 .reason = rounds.jump_diag.text,
-                                 .baseline_ns = result->bare,
-                                 .ns = result->jump_measured ? result->jump : -1};
-    struct tl_show_bench kernel = jump;
-    kernel.method = tl_rung_text(TL_RUNG_KERNEL);
-    kernel.reason = rounds.kernel_diag.text;
-    kernel.ns = result->kernel_measured ? result->kernel : -1;
-    bench->failed |= !result->jump_measured;
-    tl_cli_progress_end(bench->cli);
-    tl_show_bench(&bench->cli->show, &jump);
-    tl_show_bench(&bench->cli->show, &kernel);
-    tl_show_bench_row(&bench->cli->show, &jump, &kernel);
-    if (item->kernel.calls && !result->kernel_measured)
-        tl_cli_note(bench->cli, "%s, kernel: %s", item->name, rounds.kernel_diag.text);
-    (void)fflush(bench->cli->out);
+    unsigned count = rounds_of(bench, item);
+    result->bare = median(rounds.bare, count);
+    for (size_t by = 0; by < bench->methods; by++) {
+        result->measured[by] = !rounds.diag[by].text[0];
+        result->added[by] = median(rounds.added[by], count);
+    }
+    bench->failed |= !result->measured[BY_JUMP];
+    item_show(bench, item, result, &rounds);
     return 0;
 }
 
@@ -393,11 +460,12 @@ static int item_run(struct bench *bench, size_t index, struct tl_diag *diag)
 static int clock_run(struct bench *bench, struct tl_diag *diag)
 {
     double ns[ROUNDS_MAX] = {0};
+    uint32_t calls = bench->quick ? QUICK_FAST : CALLS_TIMED;
     for (unsigned i = 0; i < ROUNDS_MAX; i++) {
         double with = 0, without = 0;
-        int error = tl_victim_run(&bench->victim, "ret", CALLS_TIMED, NULL, &without, diag);
+        int error = tl_victim_run(&bench->victim, "ret", calls, NULL, &without, diag);
         if (!error)
-            error = tl_victim_run(&bench->victim, "clock", CALLS_TIMED, NULL, &with, diag);
+            error = tl_victim_run(&bench->victim, "clock", calls, NULL, &with, diag);
         if (error)
             return error;
         ns[i] = with - without;
@@ -420,7 +488,7 @@ static void figure_show(const struct bench *bench, const char *what, const struc
 static const struct result *uretprobe_find(const struct bench *bench, const struct item *item)
 {
     for (size_t i = 0; i < ITEM_COUNT; i++) {
-        if (items[i].group == GROUP_RETURN && bench->result[i].kernel_measured &&
+        if (items[i].group == GROUP_RETURN && bench->result[i].measured[BY_KERNEL] &&
             strcmp(items[i].site, item->site) == 0)
             return &bench->result[i];
     }
@@ -431,23 +499,23 @@ static void item_figures_show(const struct bench *bench, size_t index)
 {
     const struct item *item = &items[index];
     const struct result *result = &bench->result[index], *uretprobe = uretprobe_find(bench, item);
-    if (!result->jump_measured)
+    if (!result->measured[BY_JUMP])
         return;
     switch (item->group) {
     case GROUP_EVENT:
         figure_show(bench, "event with 6 arguments, above one clock read", item,
-                    result->jump - bench->clock_ns, "ns");
+                    result->added[BY_JUMP] - bench->clock_ns, "ns");
         break;
     case GROUP_LATENCY:
         figure_show(bench, "entry to return latency, above two clock reads", item,
-                    result->jump - 2 * bench->clock_ns, "ns");
-        if (uretprobe && result->jump > 0)
+                    result->added[BY_JUMP] - 2 * bench->clock_ns, "ns");
+        if (uretprobe && result->added[BY_JUMP] > 0)
             figure_show(bench, "entry to return latency, against the kernel's uretprobe", item,
-                        uretprobe->kernel / result->jump, "times cheaper");
+                        uretprobe->added[BY_KERNEL] / result->added[BY_JUMP], "times cheaper");
         break;
     case GROUP_FORK:
         figure_show(bench, "cost with 1,000 probes, above the bare", item,
-                    100 * result->jump / result->bare, "%");
+                    100 * result->added[BY_JUMP] / result->bare, "%");
         break;
     default:
         break;
@@ -481,13 +549,20 @@ static bool item_wanted(const struct tl_cli_options *options, const struct item 
 
 static int bench_run(struct tl_cli *cli)
 {
-    struct bench bench = {.cli = cli};
+    struct bench bench = {.cli = cli,
+                          .quick = cli->options.quick,
+                          .methods = cli->options.allow_traps ? BY_COUNT : BY_KERNEL + 1};
     struct tl_diag diag = {{0}};
     int group = -1;
     int error = tl_victim_start(&bench.victim, &diag);
     for (size_t i = 0; !error && i < ITEM_COUNT; i++) {
         if (!item_wanted(&cli->options, &items[i]))
             continue;
+        if (!tl_victim_has(&bench.victim, items[i].site)) {
+            if (cli->options.word_count)
+                tl_cli_note(cli, "%s: there is no such site on this processor", items[i].site);
+            continue;
+        }
         if (items[i].group != group)
             tl_show_bench_head(&cli->show, group_titles[items[i].group], group < 0);
         group = items[i].group;
@@ -517,21 +592,25 @@ static int bench_check(const struct tl_cli_options *options, struct tl_diag *dia
 
 const struct tl_cli_command tl_cli_bench_command = {
     .name = "bench",
-    .allowed = "joqv",
-    .usage = "bench [--json] [CASE...]",
-    .help = "Measures what a probe costs, in ns added to a call, by trapless's jump and by the "
-            "kernel's\n"
-            "uprobes. Cases, all if none is named:\n"
-            "\n"
-            "  nop nop5 push ret endbr64 func loop short   the count of a function's entry\n"
-            "  event     an entry event with its time, thread and 6 arguments\n"
-            "  return    the count of a return, by exit sites and by the trampoline\n"
-            "  latency   the time from entry to return\n"
-            "  fork      what a fork costs more in a program with 1,000 probes\n"
-            "\n"
-            "      --json            JSON lines\n"
-            "  -o, --output FILE     write to FILE\n"
-            "  -q, -v                quiet, verbose\n",
+    .allowed = "joqvTQ",
+    .usage = "bench [--json] [--quick] [--allow-traps] [CASE...]",
+    .help =
+        "Measures what a probe costs, in ns added to a call, by trapless's jump and by the "
+        "kernel's\n"
+        "uprobes. Cases, all that this processor has if none is named:\n"
+        "\n"
+        "  nop nop5 push ret endbr64 bti-entry func loop short\n"
+        "            the count of a function's entry\n"
+        "  event     an entry event with its time, thread and 6 arguments\n"
+        "  return    the count of a return, by exit sites and by the trampoline\n"
+        "  latency   the time from entry to return\n"
+        "  fork      what a fork costs more in a program with 1,000 probes\n"
+        "\n"
+        "      --json            JSON lines\n"
+        "      --quick           fewer calls: for slow machines and those that count instructions\n"
+        "      --allow-traps     by simulate, slot and step too\n"
+        "  -o, --output FILE     write to FILE\n"
+        "  -q, -v                quiet, verbose\n",
     .check = bench_check,
     .run = bench_run,
 };

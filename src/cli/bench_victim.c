@@ -58,6 +58,20 @@ static bool line_read(struct tl_victim *victim, char *line)
     return true;
 }
 
+// Its first line, and what it can be asked for.
+static bool victim_greet(struct tl_victim *victim)
+{
+    static const char word[] = "sites";
+    char line[LINE_SIZE] = "";
+    if (!victim->to || !victim->from || !line_read(victim, line) || strcmp(line, "ready") != 0)
+        return false;
+    fprintf(victim->to, "%s\n", word);
+    if (fflush(victim->to) || !line_read(victim, line) || strncmp(line, word, sizeof word - 1) != 0)
+        return false;
+    (void)snprintf(victim->sites, sizeof victim->sites, "%s", line + sizeof word - 1);
+    return true;
+}
+
 int tl_victim_start(struct tl_victim *victim, struct tl_diag *diag)
 {
     int to[2] = {-1, -1}, from[2] = {-1, -1};
@@ -77,12 +91,19 @@ int tl_victim_start(struct tl_victim *victim, struct tl_diag *diag)
     (void)close(from[1]);
     victim->to = fdopen(to[1], "w");
     victim->from = fdopen(from[0], "r");
-    char line[LINE_SIZE] = "";
-    if (victim->to && victim->from)
-        (void)line_read(victim, line);
-    if (strcmp(line, "ready") != 0)
+    if (!victim_greet(victim))
         return tl_cli_error(diag, TL_E_SYSTEM, "%s did not start", victim->path);
     return 0;
+}
+
+bool tl_victim_has(const struct tl_victim *victim, const char *name)
+{
+    size_t size = strlen(name);
+    for (const char *at = victim->sites; (at = strstr(at, name)); at += size) {
+        if (at > victim->sites && at[-1] == ' ' && (!at[size] || at[size] == ' '))
+            return true;
+    }
+    return false;
 }
 
 void tl_victim_end(struct tl_victim *victim)

@@ -23,7 +23,7 @@ struct tl_cli_options {
     pid_t pid;           // 0: none
     char *const *argv;   // behind "--", NULL: none
     const char *debug_dir, *output, *probes_file;
-    bool json, quiet, verbose, all_insns, help, allow_traps;
+    bool json, quiet, verbose, all_insns, help, allow_traps, quick;
     bool follow, no_follow; // as given; see tl_cli_follow
     enum tl_method method;
     enum tl_return_way return_way;

@@ -10,22 +10,32 @@
 #include "cli/cli.h"
 
 #define LONG_ONLY                                                                                  \
-    "jmDaFRTPB"         // letters that are no short options, or better known by their long form
+    "jmDaFRTPBQ"        // letters that are no short options, or better known by their long form
 #define SECONDS_MAX 1e8 // three years: milliseconds of it fit everywhere
 #define PID_MAX_LIMIT 4194304 // Linux, include/linux/threads.h
 #define RING_EVENTS_MAX (1u << 20)
 
 // Long options; the value is the short letter, which tl_cli_command.allowed names.
 static const struct option long_options[] = {
-    {"pid", required_argument, NULL, 'p'},         {"duration", required_argument, NULL, 'd'},
-    {"interval", required_argument, NULL, 'i'},    {"json", no_argument, NULL, 'j'},
-    {"method", required_argument, NULL, 'm'},      {"debug-dir", required_argument, NULL, 'D'},
-    {"output", required_argument, NULL, 'o'},      {"quiet", no_argument, NULL, 'q'},
-    {"verbose", no_argument, NULL, 'v'},           {"help", no_argument, NULL, 'h'},
-    {"all-instructions", no_argument, NULL, 'a'},  {"follow", no_argument, NULL, 'f'},
-    {"no-follow", no_argument, NULL, 'F'},         {"return", required_argument, NULL, 'R'},
-    {"allow-traps", no_argument, NULL, 'T'},       {"probes", required_argument, NULL, 'P'},
-    {"ring-events", required_argument, NULL, 'B'}, {NULL, 0, NULL, 0},
+    {"pid", required_argument, NULL, 'p'},
+    {"duration", required_argument, NULL, 'd'},
+    {"interval", required_argument, NULL, 'i'},
+    {"json", no_argument, NULL, 'j'},
+    {"method", required_argument, NULL, 'm'},
+    {"debug-dir", required_argument, NULL, 'D'},
+    {"output", required_argument, NULL, 'o'},
+    {"quiet", no_argument, NULL, 'q'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},
+    {"all-instructions", no_argument, NULL, 'a'},
+    {"follow", no_argument, NULL, 'f'},
+    {"no-follow", no_argument, NULL, 'F'},
+    {"return", required_argument, NULL, 'R'},
+    {"allow-traps", no_argument, NULL, 'T'},
+    {"probes", required_argument, NULL, 'P'},
+    {"ring-events", required_argument, NULL, 'B'},
+    {"quick", no_argument, NULL, 'Q'},
+    {NULL, 0, NULL, 0},
 };
 
 int tl_cli_seconds_parse(const char *text, double *out, struct tl_diag *diag)
@@ -189,9 +199,9 @@ static int option_take(struct parse *parse, int letter, const char *value, struc
     const struct {
         char letter;
         bool *flag;
-    } flags[] = {{'j', &options->json},      {'a', &options->all_insns},  {'q', &options->quiet},
-                 {'v', &options->verbose},   {'h', &options->help},       {'f', &options->follow},
-                 {'F', &options->no_follow}, {'T', &options->allow_traps}};
+    } flags[] = {{'j', &options->json},      {'a', &options->all_insns},   {'q', &options->quiet},
+                 {'v', &options->verbose},   {'h', &options->help},        {'f', &options->follow},
+                 {'F', &options->no_follow}, {'T', &options->allow_traps}, {'Q', &options->quick}};
     char name[3];
     const char *shown = option_name(letter, name);
     if (letter != 'h' && !strchr(parse->command->allowed, letter))

@@ -234,6 +234,16 @@ void tl_show_bench_row(struct tl_show *show, const struct tl_show_bench *jump,
             jump->reason ? jump->reason : "");
 }
 
+void tl_show_bench_more(struct tl_show *show, const struct tl_show_bench *other)
+{
+    char ours[32];
+    if (show->json)
+        return;
+    cell(ours, sizeof ours, other);
+    fprintf(show->file, "  by %-15s %14s %11s%s%s\n", other->method, "", ours,
+            other->reason && *other->reason ? "  " : "", other->reason ? other->reason : "");
+}
+
 void tl_show_figure_head(struct tl_show *show)
 {
     if (!show->json)

@@ -82,6 +82,8 @@ void tl_show_bench(struct tl_show *show, const struct tl_show_bench *bench);
 void tl_show_bench_head(struct tl_show *show, const char *title, bool first);
 void tl_show_bench_row(struct tl_show *show, const struct tl_show_bench *jump,
                        const struct tl_show_bench *kernel);
+// A line below that row: the same case by another method.
+void tl_show_bench_more(struct tl_show *show, const struct tl_show_bench *other);
 // What follows from several cases: one value and its unit.
 void tl_show_figure_head(struct tl_show *show);
 void tl_show_figure(struct tl_show *show, const char *name, double value, const char *unit);

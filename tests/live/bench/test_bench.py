@@ -77,10 +77,26 @@ class Bench(unittest.TestCase):
             self.assertEqual(ratio["unit"], "times cheaper")
 
     def test_no_victim_is_left(self):
-        status, output, errors, left = bench("short")
+        status, output, errors, left = bench("--quick", "loop")
         self.assertEqual(status, 0, errors + output)
-        self.assertIn("short ", output)
+        self.assertIn("loop ", output)
         self.assertEqual(left, [])
+
+    def test_traps_are_measured_if_wanted(self):
+        status, output, errors, _ = bench("--quick", "--allow-traps", "--json", "push")
+        self.assertEqual(status, 0, errors + output)
+        rows = {line["method"]: line for line in map(json.loads, output.splitlines()) if line["type"] == "bench"}
+        self.assertEqual(set(rows), {"jump", "kernel", "simulate", "slot", "step"})
+        for method in ("simulate", "slot", "step"):
+            self.assertIsNotNone(rows[method]["ns"], rows[method])
+            self.assertGreater(rows[method]["ns"], rows["jump"]["ns"])
+
+    def test_what_another_processor_has_is_told(self):
+        absent = "endbr64" if os.uname().machine == "aarch64" else "bti-entry"
+        status, output, errors, _ = bench("--quick", "--json", absent)
+        self.assertEqual(status, 0, errors + output)
+        self.assertIn(f"{absent}: there is no such site on this processor", errors)
+        self.assertEqual([line for line in output.splitlines() if json.loads(line)["type"] == "bench"], [])
 
 
 if __name__ == "__main__":

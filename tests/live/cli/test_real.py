@@ -20,7 +20,7 @@ TIMEOUT_S = 30
 CALLS = 12345
 EXEC_TRIES = 10
 CLOCK_SLACK_NS = 1_000_000  # of the counter's calibration
-SITES = ["nop", "nop5", "push", "ret", "endbr64", "func", "loop", "short"]
+ENDS = ("clock", "fork", "forkcall")  # of the victim's list: no functions to probe
 NOBODY = 65534
 ROOT = os.geteuid() == 0
 
@@ -82,6 +82,16 @@ class Victim:
         self.process.stdout.close()
 
 
+def sites():
+    """The victim's cases for this processor, as the functions behind tl_site_ are named."""
+    with subprocess.Popen([VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        answer = process.communicate("sites\n")[0].splitlines()[-1].split()
+    return [name.replace("-", "_") for name in answer[1:] if name not in ENDS]
+
+
+SITES = sites()
+
+
 class Case(unittest.TestCase):
     def victim(self, **options):
         victim = Victim(**options)
@@ -130,7 +140,7 @@ class Count(Case):
         self.assertEqual({probe["method"] for probe in probes}, {method},
                          [probe["reason"] for probe in probes if probe["method"] != method])
         for i, site in enumerate(SITES):
-            victim.call(site, CALLS + i)
+            victim.call(site.replace("_", "-"), CALLS + i)
         objects = self.end(child)
         names = {probe["probe"]: probe["function"] for probe in probes}
         hits = {names[o["probe"]]: o["hits"] for o in objects if o["type"] == "count"}
@@ -471,7 +481,8 @@ class Look(Case):
         biases = {int(p["addr"], 16) - int(f["addr"], 16) for p, f in zip(of_process, of_file)}
         self.assertEqual(len(biases), 1)
         sizes = {o["names"][0]: o["size"] for o in of_file}
-        self.assertEqual(sizes["tl_site_short"], 3)
+        if "short" in SITES:
+            self.assertEqual(sizes["tl_site_short"], 3)
 
     def test_list_without_a_pattern_holds_every_module(self):
         victim = self.victim()
