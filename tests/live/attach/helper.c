@@ -8,7 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WINDOW_SIZE_MIN 5
+#include "attach/isa.h"
+
 #define DETOUR_ROOM TL_DETOUR_SIZE_MAX
 
 static _Noreturn void broken(const char *what)
@@ -147,12 +148,12 @@ static int plan_make(struct tl_target *target, const struct tl_install *install,
                      tl_addr detour_addr, uint32_t probe, const struct tl_record *record,
                      struct tl_plan *plan, struct tl_detour *detour, struct tl_patch *patch)
 {
-    const struct tl_arch *arch = &tl_arch_x86_64;
+    const struct tl_arch *arch = tl_arch_find(tl_machine);
     uint8_t code[64];
     struct tl_insn insn[TL_WINDOW_INSNS_MAX];
     uint8_t count = 0, size = 0;
     int error = tl_target_read(target, addr, code, sizeof code, NULL);
-    while (!error && size < WINDOW_SIZE_MIN && count < TL_WINDOW_INSNS_MAX) {
+    while (!error && size < arch->jump_size && count < TL_WINDOW_INSNS_MAX) {
         error = arch->decode(code + size, sizeof code - size, addr + size, &insn[count]);
         size = (uint8_t)(size + insn[count++].size);
     }

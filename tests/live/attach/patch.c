@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "bytes.h"
 #include "helper.h"
 #include "victim.h"
 
@@ -219,28 +220,30 @@ static void a_strangers_breakpoint_closes_the_site(void **state)
     uint8_t now[8], before[8];
     victim_start(&victim, "exact", "1");
     poke(victim.pid, victim.one, "", 0);
+    const size_t size = sizeof STRANGER_BREAKPOINT - 1, jump_size = sizeof STRANGER_JUMP - 1;
     int fd_error = probes_put(victim.pid, &victim, &target, &install, results, &diag);
     assert_int_equal(fd_error, 0);
-    memcpy(before, install->writes.write[0].patch.before, 5);
     assert_int_equal(install->writes.write[0].patch.addr, victim.one);
-    poke(victim.pid, victim.one, "\xcc", 1);
+    assert_int_equal(tl_target_read(target, victim.one, before, jump_size, NULL), 0); // ours
+    poke(victim.pid, victim.one, STRANGER_BREAKPOINT, size);
     assert_int_equal(tl_install_verify(install, results, &diag), 0);
     assert_int_equal(results[0].refusal, TL_REFUSE_CHANGED_BYTES);
     assert_int_equal(results[1].refusal, TL_REFUSE_NONE);
-    assert_int_equal(tl_target_read(target, victim.one, now, 5, NULL), 0);
-    assert_int_equal(now[0], 0xcc); // theirs
-    assert_memory_equal(now + 1, before + 1, 4);
-    poke(victim.pid, victim.one, "\xe9", 1); // and they put back what they found: ours
+    assert_int_equal(tl_target_read(target, victim.one, now, jump_size, NULL), 0);
+    assert_memory_equal(now, STRANGER_BREAKPOINT, size); // theirs
+    for (size_t i = size; i < jump_size; i++)
+        assert_int_equal(now[i], install->writes.write[0].patch.before[i]);
+    poke(victim.pid, victim.one, before, size); // and they put back what they found: ours
     assert_int_equal(tl_install_verify(install, results, &diag), 0);
-    assert_int_equal(tl_target_read(target, victim.one, now, 5, NULL), 0);
-    assert_memory_equal(now, before, 5);
-    // A stranger's whole jump is not touched, though its first byte equals ours.
-    poke(victim.pid, victim.window, "\xe9\x01\x02\x03\x04", 5);
+    assert_int_equal(tl_target_read(target, victim.one, now, jump_size, NULL), 0);
+    assert_memory_equal(now, install->writes.write[0].patch.before, jump_size);
+    // A stranger's whole jump is not touched, though its first byte may equal ours.
+    poke(victim.pid, victim.window, STRANGER_JUMP, jump_size);
     assert_int_equal(tl_install_verify(install, results, &diag), 0);
     assert_int_equal(results[1].refusal, TL_REFUSE_CHANGED_BYTES);
     assert_int_equal(tl_install_detach(install, &diag), 0);
-    assert_int_equal(tl_target_read(target, victim.window, now, 5, NULL), 0);
-    assert_memory_equal(now, "\xe9\x01\x02\x03\x04", 5);
+    assert_int_equal(tl_target_read(target, victim.window, now, jump_size, NULL), 0);
+    assert_memory_equal(now, STRANGER_JUMP, jump_size);
     tl_install_destroy(install);
     tl_target_close(target);
     victim_kill(&victim);
@@ -256,17 +259,18 @@ static void changed_text_is_not_written(void **state)
     const struct tl_install_options options = {.probe_count = HAND_PLANS};
     struct hand_plan hand;
     struct tl_diag diag = {""};
-    uint8_t now[5];
+    uint8_t now[sizeof STRANGER_BREAKPOINT];
+    const size_t size = sizeof STRANGER_BREAKPOINT - 1;
     victim_start(&victim, "exact", "1");
     assert_int_equal(tl_target_open(victim.pid, NULL, &target, &diag), 0);
     assert_int_equal(tl_install_prepare(target, &options, &install, &diag), 0);
     assert_int_equal(hand_plan_make(target, install, &victim, NULL, &hand), 0);
-    poke(victim.pid, victim.one, "\xcc", 1);
+    poke(victim.pid, victim.one, STRANGER_BREAKPOINT, size);
     assert_int_equal(tl_install_commit_input(install, &hand.input, results, &diag), 0);
     assert_int_equal(results[0].refusal, TL_REFUSE_CHANGED_BYTES);
     assert_int_equal(results[1].refusal, TL_REFUSE_NONE);
-    assert_int_equal(tl_target_read(target, victim.one, now, 1, NULL), 0);
-    assert_int_equal(now[0], 0xcc);
+    assert_int_equal(tl_target_read(target, victim.one, now, size, NULL), 0);
+    assert_memory_equal(now, STRANGER_BREAKPOINT, size);
     assert_int_equal(tl_install_detach(install, &diag), 0);
     tl_install_destroy(install);
     tl_target_close(target);

@@ -23,28 +23,7 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-// Two probed functions. victim_one starts with an instruction of ten bytes; victim_window with
-// short ones, whose interior a window covers.
-__asm__(".text\n"
-        ".p2align 4\n"
-        ".globl victim_one\n"
-        ".type victim_one, @function\n"
-        "victim_one:\n"
-        "    movabs $0x1122334455667788, %rax\n"
-        "    add %rdi, %rax\n"
-        "    ret\n"
-        ".size victim_one, . - victim_one\n"
-        ".p2align 4\n"
-        ".globl victim_window\n"
-        ".type victim_window, @function\n"
-        "victim_window:\n"
-        "    push %rbx\n"
-        "    mov %rdi, %rbx\n"
-        "    add $3, %rbx\n"
-        "    lea (%rbx,%rbx,2), %rax\n"
-        "    pop %rbx\n"
-        "    ret\n"
-        ".size victim_window, . - victim_window\n");
+// Two probed functions, in the sites.S of the instruction set.
 uint64_t victim_one(uint64_t value);
 uint64_t victim_window(uint64_t value);
 

@@ -357,6 +357,9 @@ int victim_filter(int killing)
 
 extern const char victim_sequence_start[], victim_sequence_abort[];
 
+// In sites.S: names its sequence to the kernel and spins in it. 1 if it was aborted.
+int victim_spin(uint64_t *rseq_cs, unsigned long spins);
+
 static volatile int sequence_stop;
 
 static void *sequence_stopper(void *opaque)
@@ -380,36 +383,8 @@ int victim_sequence(void)
     printf("ready %p %p\n", (const void *)victim_sequence_start,
            (const void *)victim_sequence_abort);
     fflush(stdout);
-    while (!sequence_stop) {
-        __asm__ goto volatile(".pushsection __rseq_cs, \"aw\"\n"
-                              ".balign 32\n"
-                              "3: .long 0, 0\n"
-                              "   .quad 1f, 2f - 1f, 4f\n"
-                              ".popsection\n"
-                              "   lea 3b(%%rip), %%rax\n"
-                              "   mov %%rax, %[cs]\n"
-                              ".globl victim_sequence_start\n"
-                              "victim_sequence_start:\n"
-                              "1: mov %[spins], %%rcx\n"
-                              "5: pause\n"
-                              "   dec %%rcx\n"
-                              "   jnz 5b\n"
-                              "2:\n"
-                              ".pushsection __rseq_failure, \"ax\"\n"
-                              "   .byte 0x0f, 0xb9, 0x3d\n"
-                              "   .long 0x53053053\n"
-                              ".globl victim_sequence_abort\n"
-                              "victim_sequence_abort:\n"
-                              "4: jmp %l[aborted]\n"
-                              ".popsection\n"
-                              :
-                              : [cs] "m"(area->rseq_cs), [spins] "r"(SEQUENCE_SPINS)
-                              : "rax", "rcx", "memory", "cc"
-                              : aborted);
-        continue;
-    aborted:
-        aborts++;
-    }
+    while (!sequence_stop)
+        aborts += (unsigned long)victim_spin((uint64_t *)&area->rseq_cs, SEQUENCE_SPINS);
     pthread_join(stopper, NULL);
     return aborts == 0;
 }

@@ -126,7 +126,7 @@ PROBED void *asynchronous_thread(void *opaque)
         value = spins_on(value);
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
     while (sure)
-        __asm__ volatile("pause");
+        __asm__ volatile("" ::: "memory");
     return NULL;
 }
 
