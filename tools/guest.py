@@ -8,7 +8,7 @@ import argparse
 import os
 import sys
 
-from guestlib import cross, image, isa, machine, packages
+from guestlib import cross, image, isa, machine, packages, suite
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -17,14 +17,20 @@ def build_folder(arguments):
     return os.path.abspath(arguments.build or os.path.join(SOURCE, f"build-{arguments.arch}"))
 
 
-def prepare(arguments):
-    """The image with what the build folder holds; built first, unless that is not wanted."""
+def prepare(arguments, names=()):
+    """The image with the command and what the tests of these names need; built first, if that is wanted."""
     folder = build_folder(arguments)
     if not arguments.no_build:
         cross.build(arguments.arch, folder, arguments.jobs)
     whole = image.Image(arguments.arch)
     whole.add_distribution()
-    whole.add_build(folder)
+    for name, path in (("/usr/bin/trapless", "trapless"), ("/usr/libexec/trapless/victim", "bench/victim")):
+        if os.path.exists(os.path.join(folder, path)):
+            whole.add(name, os.path.join(folder, path))
+    if names:
+        tests = suite.Tests(folder)
+        for path in sorted({path for name in names for path in tests.files(name)}):
+            whole.add(path, path)
     for item in arguments.add:
         name, _, path = item.partition("=")
         whole.add(name if path else "/root/" + os.path.basename(name), path or name)
@@ -64,6 +70,23 @@ def do_run(arguments):
     return result.status
 
 
+def do_test(arguments):
+    folder = build_folder(arguments)
+    if not arguments.no_build:
+        cross.build(arguments.arch, folder, arguments.jobs)
+        arguments.no_build = True
+    tests = suite.Tests(folder)
+    names = arguments.names or tests.of_suites(arguments.suite)
+    unknown = [name for name in names if name not in tests.tests]
+    if unknown or not names:
+        raise SystemExit(f"guest: no such tests: {' '.join(unknown or arguments.suite)}")
+    guest = machine.Machine(arguments.arch, arguments.kernel, prepare(arguments, names), cpus=arguments.cpus)
+    tell = suite.Tap(len(names))
+    print(f"# {arguments.arch}, kernel {guest.release}", flush=True)
+    guest.run([(name, arguments.limit, tests.job(name)) for name in names], tell)
+    return 1 if tell.failed else 0
+
+
 def do_shell(arguments):
     start(arguments).shell()
     return 0
@@ -85,6 +108,7 @@ def parse():
     command("cross", do_cross, "write meson's cross file and print its path")
     for name, function, text in (("build", do_build, "cross build"),
                                  ("run", do_run, "run one command in a guest; its status is ours"),
+                                 ("test", do_test, "run tests of the cross build in a guest, as TAP"),
                                  ("shell", do_shell, "a prompt in a guest")):
         sub = command(name, function, text)
         sub.add_argument("--build", help="build folder; default build-ARCH")
@@ -97,6 +121,10 @@ def parse():
                          help="one more file, with the libraries that it loads; by default in /root")
         sub.add_argument("--icount", action="store_true", help="one processor; a nanosecond is an instruction")
         sub.add_argument("--cpus", type=int, default=2)
+        if name == "test":
+            sub.add_argument("--suite", action="append", default=[])
+            sub.add_argument("--limit", type=int, default=120, metavar="SECONDS", help="of one test")
+            sub.add_argument("names", nargs="*", metavar="TEST")
         if name == "run":
             sub.add_argument("--timeout", type=int, default=300, metavar="SECONDS")
             sub.add_argument("command", nargs=argparse.REMAINDER, help="one word: a line for the shell")

@@ -68,17 +68,6 @@ class Image:
             if os.path.isfile(path) and not inside.startswith(PYTHON_SKIPPED) and "__pycache__" not in inside:
                 self.add("/usr/lib/python3.13/" + inside, path)
 
-    def add_build(self, folder):
-        """What the cross build made to run in a guest: FILES in its folder tests/guest names it."""
-        listed = os.path.join(folder, "tests/guest/files.txt")
-        if not os.path.exists(listed):
-            return
-        with open(listed, encoding="utf-8") as lines:
-            for line in lines:
-                name, _, path = line.rstrip("\n").partition(" ")
-                if os.path.exists(path):
-                    self.add(name, path)
-
     def write(self):
         """Writes the archive if it is not there as it would be. Returns its path."""
         digest = hashlib.sha256()
