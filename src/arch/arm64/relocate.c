@@ -82,7 +82,9 @@ static uint8_t cond_emit(struct relocator *r, uint32_t word)
     tl_addr goal = branch_goal(r->in, &self);
     if (!tl_word_aim(&word, 0))
         return TL_REFUSE_PC_USE;
-    if (!self && !r->in->on_taken && tl_words_put_aimed(r->w, word, goal))
+    // One that is led elsewhere gets the long form: how far it is may change.
+    bool diverts = goal == r->in->divert_to && goal != 0;
+    if (!self && !r->in->on_taken && !diverts && tl_words_put_aimed(r->w, word, goal))
         return TL_REFUSE_NONE;
     if (r->in->on_taken && (self || goal != r->in->insn[0].target))
         return TL_REFUSE_PC_USE;
