@@ -146,19 +146,25 @@ static int check_allowed(pid_t pid, const struct tl_proc_status *status,
 static int check_class(pid_t pid, struct tl_diag *diag)
 {
     char path[64];
-    unsigned char ident[EI_NIDENT] = {0};
+    Elf64_Ehdr head = {0}; // e_machine lies at the same place in a 32-bit one
+    const unsigned char *ident = head.e_ident;
     (void)snprintf(path, sizeof path, "/proc/%d/exe", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return tl_diag_set(diag, errno == ENOENT ? TL_E_GONE : TL_E_PERM,
                            "pid %d: its program file can't be opened: %s", pid, strerror(errno));
-    ssize_t got = pread(fd, ident, sizeof ident, 0);
+    ssize_t got = pread(fd, &head, sizeof head, 0);
     close(fd);
-    if (got != (ssize_t)sizeof ident || memcmp(ident, ELFMAG, SELFMAG) != 0)
+    if (got < EI_NIDENT || memcmp(ident, ELFMAG, SELFMAG) != 0)
         return tl_diag_set(diag, TL_E_FORMAT, "pid %d: its program is no ELF file", pid);
     if (ident[EI_CLASS] != ELFCLASS64)
         return tl_diag_set(diag, TL_E_UNSUPPORTED,
                            "pid %d: is a 32-bit program; only 64-bit ones are supported", pid);
+    if (head.e_machine != tl_machine)
+        return tl_diag_set(diag, TL_E_UNSUPPORTED,
+                           "pid %d: is made for another processor (ELF machine %u); only this "
+                           "machine's own programs are supported",
+                           pid, head.e_machine);
     return 0;
 }
 

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -193,7 +194,7 @@ static int stub_set(struct tl_exec *exec, tl_addr sp)
     struct tl_target *target = exec->target;
     uint8_t code[TL_STUB_SIZE_MAX];
     tl_addr aux_addr = aux_entry_find(exec, sp);
-    if (!aux_addr || tl_stub_place(target, &exec->stub, NULL) != 0)
+    if (!aux_addr || tl_stub_place(target, 0, &exec->stub, NULL) != 0)
         return TL_E_UNSUPPORTED;
     exec->stub_size = tl_entry_stub_build(exec->entry, aux_addr, code);
     if (tl_target_read(target, exec->stub, exec->stub_before, exec->stub_size, NULL) != 0 ||
@@ -241,7 +242,12 @@ static int program_begin(struct tl_exec *exec)
 static int stub_reached(struct tl_exec *exec, struct tl_regs *regs)
 {
     struct tl_target *target = exec->target;
-    tl_regs_skip_call(regs, exec->entry);
+    unsigned note = tl_regs_skip_call(regs, exec->entry);
+    int none = -1;
+    struct iovec number = {&none, sizeof none};
+    if (note && tl_trace(target, PTRACE_SETREGSET, exec->tid, note,
+                         (uint64_t)(uintptr_t)&number) != 0)
+        return exec_refuse(exec, TL_E_GONE, "it ended");
     // Nobody needs the stub any more: the auxiliary vector is as it was, and the thread goes on at
     // the entry.
     if (tl_trace_set_regs(target, exec->tid, regs) != 0)

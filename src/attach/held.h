@@ -36,6 +36,16 @@ struct tl_task {
     bool has_regs; // regs are valid (STOPPED)
     struct tl_regs regs;
     tl_addr pc, sp; // IN_KERNEL: where it will come back to user code
+    // Where the kernel hides calls (isa.h): the one that it was blocked in when it was asked to stop.
+    struct {
+        long number; // -1: none
+        uint64_t first_argument;
+        tl_addr sp, pc;
+    } blocked;
+    bool called;      // calls of ours ran in it
+    uint8_t *vectors; // to be given back behind them: a register set, malloc'ed; NULL none
+    size_t vectors_size;
+    unsigned vectors_note;
 };
 
 enum tl_hold { TL_HOLD_NONE, TL_HOLD_BORROWED, TL_HOLD_ALL };
@@ -104,6 +114,7 @@ bool tl_task_event(struct tl_target *target, struct tl_task *task, int status);
 // Delivers a signal that the task is stopped for, so that it stops for us alone. As tl_task_wait.
 int tl_task_settle(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns);
 void tl_task_release(struct tl_target *target, struct tl_task *task);
+void tl_task_destroy(struct tl_task *task);
 void tl_tasks_sweep(struct tl_target *target);               // forgets those that are gone
 int tl_gone(struct tl_target *target, struct tl_diag *diag); // the sentence, TL_E_GONE
 
@@ -118,9 +129,25 @@ struct tl_target *tl_target_alloc(pid_t pid, const struct tl_target_options *opt
 // target with that thread borrowed.
 int tl_target_hold_first(struct tl_target *target, struct tl_diag *diag);
 
+// ---- call.c
+// A task that is about to be seized: what it is blocked in.
+void tl_call_look(struct tl_task *task);
+// One that has stopped: what its registers don't say of its call.
+void tl_call_learn(struct tl_target *target, struct tl_task *task);
+// Lets a stopped task whose call is hidden go through it, to the stop at its end, where the kernel says what
+// it will do. onward: one in user code too, through its next call. 1: it is stopped (maybe where it was); 0: not
+// in time, it is stopped all the same, or TL_E_GONE.
+int tl_call_show(struct tl_target *target, struct tl_task *task, bool onward, uint64_t deadline_ns);
+// Whether a call of ours would cost the task vector registers. kept: they can be given back.
+bool tl_vectors_live(struct tl_target *target, const struct tl_task *task, bool *kept);
+int tl_vectors_keep(struct tl_target *target, struct tl_task *task);
+void tl_vectors_give_back(struct tl_target *target, struct tl_task *task);
+
 // ---- inject.c
-// A free place for TL_STUB_SIZE_MAX bytes of code that nobody owns.
-int tl_stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag);
+// A free place, from which a stub leads to pc, for TL_STUB_SIZE_MAX bytes of code that nobody owns.
+int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_diag *diag);
+// Puts the borrowed thread where the kernel can finish the call that it was stopped in, as if nothing had been.
+void tl_call_hand_back(struct tl_target *target);
 int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag);
 void tl_stub_restore(struct tl_target *target);
 

@@ -5,6 +5,7 @@
 // that dies leaves a thread that finishes the call and goes on. Between calls the thread stands at
 // home. Invariant: whenever the thread's pc is in the stub, the stub leads to task->regs.
 #include "attach/held.h"
+#include "base/page.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #define VDSO_SIZE_MAX (64u << 10)
-#define SLACK_SIZE_MAX TL_PAGE_SIZE
+#define SLACK_SIZE_MAX TL_PAGE_SIZE // of a page's end is looked at
 #define PHDRS_MAX 64
 #define STUB_ALIGN 16u
 #define CANDIDATES_MAX 256  // threads looked at
@@ -100,14 +101,33 @@ static uint8_t *vdso_read(struct tl_target *target, tl_addr addr, size_t *size, 
     return NULL;
 }
 
-static tl_addr place_in_vdso(struct tl_target *target)
+tl_addr tl_target_sigreturn(struct tl_target *target)
+{
+    const struct tl_sigreturn_code *code = &tl_sigreturn_code;
+    tl_addr vdso = code->size ? tl_proc_auxv(target->pid, AT_SYSINFO_EHDR) : 0, found = 0;
+    size_t size = 0, end = 0;
+    uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
+    for (size_t at = 0; bytes && !found && at + code->size <= size; at += 4) {
+        if (memcmp(bytes + at, code->bytes, code->size) == 0)
+            found = vdso + at;
+    }
+    free(bytes);
+    return found;
+}
+
+static bool place_reaches(tl_addr at, tl_addr pc)
+{
+    return !pc || tl_stub_reaches(at, pc);
+}
+
+static tl_addr place_in_vdso(struct tl_target *target, tl_addr pc)
 {
     tl_addr vdso = tl_proc_auxv(target->pid, AT_SYSINFO_EHDR);
     size_t size = 0, end = 0;
     uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
     size_t at = bytes && end < size ? free_run(bytes, end, size) : size;
     free(bytes);
-    return at < size ? vdso + at : 0;
+    return at < size && place_reaches(vdso + at, pc) ? vdso + at : 0;
 }
 
 static bool any_pc_in(const struct tl_target *target, tl_addr start, size_t size)
@@ -140,7 +160,7 @@ static tl_addr segment_end(struct tl_target *target, const struct tl_map *map)
             uint64_t last = segment.p_offset + segment.p_filesz;
             if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) &&
                 segment.p_offset >= map->file_off &&
-                segment.p_offset - map->file_off < TL_PAGE_SIZE && last > map->file_off &&
+                segment.p_offset - map->file_off < tl_page_size() && last > map->file_off &&
                 last - map->file_off <= map->end - map->start)
                 end = map->start + (last - map->file_off);
         }
@@ -159,12 +179,12 @@ static tl_addr place_in_slack(struct tl_target *target, const struct tl_map *map
 {
     uint8_t bytes[SLACK_SIZE_MAX];
     tl_addr end = segment_end(target, map);
-    if (!end || map->end - end < TL_STUB_SIZE_MAX || map->end - end > sizeof bytes)
+    tl_addr page = map->end - sizeof bytes;
+    if (!end || map->end - end < TL_STUB_SIZE_MAX || map->end - end > tl_page_size())
         return 0;
-    tl_addr page = map->end - TL_PAGE_SIZE;
     if (tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
         return 0;
-    size_t at = free_run(bytes, (size_t)(end - page), sizeof bytes);
+    size_t at = free_run(bytes, end > page ? (size_t)(end - page) : 0, sizeof bytes);
     return at < sizeof bytes ? page + at : 0;
 }
 
@@ -194,14 +214,15 @@ static void sweep_vdso(struct tl_target *target, pid_t writer)
 static void sweep_slack(struct tl_target *target, pid_t writer, const struct tl_map *map)
 {
     uint8_t bytes[SLACK_SIZE_MAX], there[SLACK_SIZE_MAX] = {0};
-    tl_addr end = segment_end(target, map), page = map->end - TL_PAGE_SIZE;
-    if (!end || end <= page || tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
+    tl_addr end = segment_end(target, map), page = map->end - sizeof bytes;
+    if (!end || map->end - end > tl_page_size() || tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
         return;
     int fd = tl_proc_open_mapped(target->pid, map, NULL);
     if (fd < 0)
         return;
     if (pread(fd, there, sizeof there, (off_t)(map->file_off + (page - map->start))) >= 0)
-        stubs_wipe(target, writer, page, bytes, there, (size_t)(end - page), sizeof bytes);
+        stubs_wipe(target, writer, page, bytes, there, end > page ? (size_t)(end - page) : 0,
+                   sizeof bytes);
     close(fd);
 }
 
@@ -231,10 +252,10 @@ void tl_target_sweep(struct tl_target *target)
         (void)tl_worker_call(target, sweep_run, target, NULL);
 }
 
-int tl_stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
+int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_diag *diag)
 {
     struct tl_maps maps;
-    tl_addr addr = place_in_vdso(target);
+    tl_addr addr = place_in_vdso(target, pc);
     if (addr) {
         *out = addr;
         return 0;
@@ -244,14 +265,15 @@ int tl_stub_place(struct tl_target *target, tl_addr *out, struct tl_diag *diag)
         return error;
     for (size_t i = 0; i < maps.count && !addr; i++) {
         const struct tl_map *map = &maps.map[i];
-        if (slack_possible(map))
+        if (slack_possible(map) && place_reaches(map->end - TL_STUB_SIZE_MAX, pc))
             addr = place_in_slack(target, map);
     }
     tl_maps_deinit(&maps);
     if (!addr)
         return tl_diag_set(diag, TL_E_UNSUPPORTED,
-                           "pid %d: no %d unused bytes in any executable page to start from",
-                           target->pid, TL_STUB_SIZE_MAX);
+                           "pid %d: no %d unused bytes in any executable page to start from%s",
+                           target->pid, TL_STUB_SIZE_MAX,
+                           place_reaches(0, pc) ? "" : " that lead back to the thread");
     *out = addr;
     return 0;
 }
@@ -260,22 +282,22 @@ int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_di
 {
     struct tl_stub *stub = &target->stub;
     uint8_t code[TL_STUB_SIZE_MAX], there[TL_STUB_SIZE_MAX];
-    size_t size = tl_stub_build(&task->regs, code);
+    if (stub->addr && !tl_stub_reaches(stub->addr, tl_regs_pc(&task->regs)))
+        tl_stub_restore(target); // a signal has led the thread far away
     if (!stub->addr) {
         tl_addr addr = 0;
-        int error = tl_stub_place(target, &addr, diag);
+        int error = tl_stub_place(target, tl_regs_pc(&task->regs), &addr, diag);
         if (!error)
             error = tl_target_read(target, addr, stub->before, sizeof stub->before, diag);
         if (error)
             return error;
         stub->addr = addr;
-        stub->size = size;
-        memcpy(there, stub->before, size);
-    } else {
-        int error = tl_target_read(target, stub->addr, there, size, diag);
-        if (error)
-            return error;
     }
+    size_t size = tl_stub_build(&task->regs, stub->addr, code);
+    stub->size = size;
+    int error = tl_target_read(target, stub->addr, there, size, diag);
+    if (error)
+        return error;
     if (memcmp(there, code, size) == 0)
         return 0;
     return tl_memory_write(target, task->tid, stub->addr, code, size, NULL, diag);
@@ -337,9 +359,39 @@ static bool dispatches_calls(struct tl_target *target, pid_t tid)
            config.mode != 0;
 }
 
+// Where a call has a price, a thread that is in one of its own is better: it has paid already, and it stands
+// in a library's code. So a thread that runs is let go on to its next call, if that comes soon.
+static bool task_affordable(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns,
+                            const char **why)
+{
+    bool kept = true, alone = target->hold == TL_HOLD_ALL; // all others wait for us
+    tl_addr place;
+    if (tl_call_show(target, task, false, deadline_ns) != 1)
+        return false;
+    bool live = tl_vectors_live(target, task, &kept);
+    bool reached = !tl_call_insn.size ||
+                   tl_stub_place(target, tl_regs_pc(&task->regs), &place, NULL) == 0;
+    if ((live || !reached) && !alone) {
+        if (tl_call_show(target, task, true, deadline_ns) < 0)
+            return false;
+        live = tl_vectors_live(target, task, &kept);
+        reached = tl_stub_place(target, tl_regs_pc(&task->regs), &place, NULL) == 0;
+    }
+    if (!reached) {
+        *why = "its code lies too far from any place that a call could be made from";
+        return false;
+    }
+    if (live && !kept) {
+        *why = "its vector unit is in streaming mode, which a call ends";
+        return false;
+    }
+    return !live || tl_vectors_keep(target, task) == 0;
+}
+
 // Whether a stopped task will do. *why is kept for the message when none does.
 static bool task_usable(struct tl_target *target, struct tl_task *task, const char **why)
 {
+    uint64_t deadline = tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000);
     struct tl_proc_status status;
     if (task->state != TL_TASK_STOPPED || tl_proc_status_read(task->tid, &status, NULL) != 0)
         return false;
@@ -356,7 +408,9 @@ static bool task_usable(struct tl_target *target, struct tl_task *task, const ch
         *why = "a seccomp filter is set and may not be suspended: run as root";
         return false;
     }
-    return leave_rseq(target, task) == 0;
+    if (leave_rseq(target, task) != 0)
+        return false;
+    return task_affordable(target, task, deadline, why);
 }
 
 struct candidate {
@@ -552,7 +606,11 @@ static int signal_first(struct tl_target *target, struct tl_task *task, const st
                         struct tl_diag *diag)
 {
     uint64_t deadline = tl_clock_ns() + TL_CALL_TIMEOUT_MS * UINT64_C(1000000);
-    if (tl_trace_set_regs(target, task->tid, home) != 0)
+    struct tl_proc_status status = {.sig_caught = 0};
+    struct tl_regs regs;
+    (void)tl_proc_status_read(task->tid, &status, NULL);
+    tl_regs_signalled(home, status.sig_caught >> (task->signal - 1) & 1, &regs);
+    if (tl_trace_set_regs(target, task->tid, &regs) != 0)
         return tl_gone(target, diag);
     int got = tl_task_settle(target, task, deadline);
     if (got == TL_E_GONE)
@@ -568,7 +626,7 @@ static int signal_first(struct tl_target *target, struct tl_task *task, const st
 static int call_once(struct tl_target *target, struct tl_task *task, long nr,
                      const uint64_t args[6], int64_t *result, struct tl_diag *diag)
 {
-    struct tl_regs call, after, home = task->regs;
+    struct tl_regs call, after, settled, home = task->regs;
     int error = tl_stub_prepare(target, task, diag);
     if (error)
         return error;
@@ -580,14 +638,31 @@ static int call_once(struct tl_target *target, struct tl_task *task, long nr,
         return got;
     if (got == 0)
         return signal_first(target, task, &home, diag);
+    task->called = true;
     got = run_to_call_stop(target, task, diag); // no signal is taken inside a call
     if (got < 0)
         return got;
+    tl_regs_settled(&home, &settled);
     if (tl_trace_get_regs(target, task->tid, &after) != 0 ||
-        tl_trace_set_regs(target, task->tid, &home) != 0)
+        tl_trace_set_regs(target, task->tid, &settled) != 0)
         return tl_gone(target, diag);
     *result = tl_regs_call_result(&after);
     return 1;
+}
+
+// Its kernel restarts a call with the first argument of the last call that was begun: one of ours now. One
+// more, with the thread's own first argument, puts that right.
+void tl_call_hand_back(struct tl_target *target)
+{
+    struct tl_task *task = tl_task_find(target, target->borrowed);
+    if (!tl_call_insn.size || !task || task->state != TL_TASK_STOPPED || !task->called ||
+        target->execed || !tl_regs_call_restarts(&task->regs))
+        return;
+    const uint64_t args[6] = {tl_regs_call_first_argument(&task->regs)};
+    int64_t result;
+    struct tl_regs home = task->regs;
+    if (call_once(target, task, tl_call_nothing, args, &result, NULL) == 1)
+        (void)tl_trace_set_regs(target, task->tid, &home);
 }
 
 struct call_job {

@@ -1,13 +1,13 @@
-// What attach needs of an instruction set: a stopped thread's registers, and the code of the boot
-// stub. Internal to attach; implemented in src/arch/<isa>/thread.c.
+// What attach and patch need of the instruction set that they run on: a stopped thread's registers, the
+// code of the boot stub, and what else differs from one kernel port to the next. Implemented in
+// src/arch/<isa>/thread.c; one of them is built.
 //
-//   stub      syscall            the call that the controller wants
-//             movabs ...         the way home: every register that the call or the kernel changed
-//             jmp *0(%rip)       to where the thread was
-//             .quad pc
+//   stub      system call        the call that the controller wants
+//             load ...           the way home: every register that the call or the kernel changed
+//             branch             to where the thread was
 //
-// The stub holds its thread's registers as code, so a thread that is let go anywhere in it gets
-// home without a stack, a signal frame or the controller.
+// The stub holds its thread's registers as code and literals, so a thread that is let go anywhere in it
+// gets home without a stack, a signal frame or the controller.
 #ifndef TL_ATTACH_ISA_H
 #define TL_ATTACH_ISA_H
 
@@ -16,11 +16,19 @@
 #define TL_REGS_WORDS_MAX 40
 #define TL_STUB_SIZE_MAX 128
 
-// General registers as PTRACE_GETREGSET NT_PRSTATUS gives them; size bytes of word are valid.
+// General registers as PTRACE_GETREGSET NT_PRSTATUS gives them, size bytes of word; behind them what
+// tl_regs_more names, and what attach found out about the thread's system call.
 struct tl_regs {
     uint64_t word[TL_REGS_WORDS_MAX];
     size_t size;
 };
+
+// A register set that is read besides the general ones. note 0: none.
+struct tl_regs_more {
+    unsigned note;
+    size_t word, size; // place in tl_regs.word, bytes
+};
+extern const struct tl_regs_more tl_regs_more;
 
 // What a program is executed from: a path, or dir_fd and a path relative to it.
 #define TL_EXEC_CWD (-100) // AT_FDCWD
@@ -41,26 +49,82 @@ bool tl_regs_native(const struct tl_regs *regs);
 long tl_regs_call_number(const struct tl_regs *regs);
 // What that call is about to return (a negative errno, ERESTART* included).
 int64_t tl_regs_call_result(const struct tl_regs *regs);
+// It is about to be issued again, unless a signal's handler runs first.
+bool tl_regs_call_restarts(const struct tl_regs *regs);
 // The call came back with EINTR and is one that may be issued again with the same arguments.
 bool tl_regs_call_reissuable(const struct tl_regs *regs);
 // Makes the thread issue its interrupted call again from user code, whatever it returned. A call
 // with a restart block (nanosleep, poll, futex) goes on with the time that is left.
 void tl_regs_reissue(struct tl_regs *regs);
 
-// In the stop at the start of a system call: the call is left out, and the thread goes on at pc with the
-// result 0.
-void tl_regs_skip_call(struct tl_regs *regs, tl_addr pc);
+// ---- calls that the kernel hides
+//
+// Linux on some machines shows an interrupted call in a ptrace stop as if it had not begun: no number, the
+// pc at the instruction again, the first argument back (arm64, do_signal of arch/arm64/kernel/signal.c,
+// Linux 6.12). call.c finds out more, and these keep it in tl_regs.
+
+// The instruction that begins a call. size 0: this kernel hides nothing.
+struct tl_call_insn {
+    uint8_t bytes[4];
+    size_t size;
+};
+extern const struct tl_call_insn tl_call_insn;
+// The call that is about to begin comes back to the instruction behind, in this thread and program.
+bool tl_regs_call_ordinary(const struct tl_regs *begun);
+// ended: in the stop at the call's end. begun: in the one at its beginning; before: in the stop before
+// that, with all registers true.
+void tl_regs_call_ended(struct tl_regs *ended, const struct tl_regs *begun,
+                        const struct tl_regs *before);
+// It looks as if such a call had just come back with EINTR.
+bool tl_regs_call_suspected(const struct tl_regs *regs);
+// Number and first argument that it is known to have.
+long tl_regs_call_suspect(const struct tl_regs *regs);
+void tl_regs_call_known(struct tl_regs *regs, long number, uint64_t first_argument);
+uint64_t tl_regs_call_first_argument(const struct tl_regs *regs);
+// Registers of a thread at home that mean the same whatever the kernel remembers of the last call. Where it
+// hides nothing: home's own.
+void tl_regs_settled(const struct tl_regs *home, struct tl_regs *out);
+// The same for a thread that a signal is delivered to now; caught: to a handler.
+void tl_regs_signalled(const struct tl_regs *home, bool caught, struct tl_regs *out);
+// A call without effect that takes no argument.
+extern const long tl_call_nothing;
+
+// Register sets that a system call loses a part of, and whether one, by its first bytes, has such a part
+// now. 0: none.
+#define TL_VECTOR_NOTES 2
+#define TL_VECTOR_HEAD 16
+struct tl_vector_note {
+    unsigned note;
+    bool kept; // it can be read before and written behind the call
+};
+extern const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES];
+bool tl_vector_live(const uint8_t head[TL_VECTOR_HEAD]);
+// Bytes of the whole set.
+size_t tl_vector_size(const uint8_t head[TL_VECTOR_HEAD]);
+
+// ---- launching and executing
+
+// In the stop at the start of a system call: the call is left out, and the thread goes on at pc. The note of the
+// register set, one int, that must hold -1 for that; 0: the registers say it.
+unsigned tl_regs_skip_call(struct tl_regs *regs, tl_addr pc);
 // Whether the thread is in such a stop for a call that executes another program; its arguments, if so.
 bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out);
 
-// A breakpoint instruction of one byte; the pc it reports is the one behind it.
-extern const uint8_t tl_breakpoint_byte;
+// A breakpoint instruction; the pc that it reports lies pc bytes behind it.
+struct tl_breakpoint {
+    uint8_t bytes[4], size, pc;
+};
+extern const struct tl_breakpoint tl_breakpoint;
+
+// ---- the stub
 
 // Registers for one call through the stub at stub_addr; home is left as it is.
 void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
                        const uint64_t args[6], struct tl_regs *out);
-// Writes the stub that leads to home. Returns its size.
-size_t tl_stub_build(const struct tl_regs *home, uint8_t out[TL_STUB_SIZE_MAX]);
+// A stub at stub_addr can lead to pc.
+bool tl_stub_reaches(tl_addr stub_addr, tl_addr pc);
+// Writes the stub that leads from stub_addr to home. Returns its size.
+size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[TL_STUB_SIZE_MAX]);
 // Code that stores entry at entry_word, makes a system call without effect and goes on at entry. Returns
 // its size.
 size_t tl_entry_stub_build(tl_addr entry, tl_addr entry_word, uint8_t out[TL_STUB_SIZE_MAX]);
@@ -68,5 +132,29 @@ size_t tl_entry_stub_build(tl_addr entry, tl_addr entry_word, uint8_t out[TL_STU
 tl_addr tl_entry_stub_pc(tl_addr stub);
 // Size of the stub that bytes start with, 0: it is none of ours.
 size_t tl_stub_match(const uint8_t *bytes, size_t size);
+
+// ---- what else patch asks
+
+// The way by which code finds its thread's block (enum tl_thread_pointer). word: each thread's pointer is what
+// the word that it points to holds.
+int tl_thread_pointer_way(bool word);
+// Whether the processor has the atomic instructions that detours count by, from AT_HWCAP.
+bool tl_atomics_there(uint64_t hwcap);
+// Pages have marks that maps does not show (struct tl_map: guarded, shadow_stack).
+bool tl_pages_marked(void);
+// Where a C library keeps the thread's id, from the thread pointer.
+struct tl_tid_place {
+    int64_t known[4]; // 0 ends
+    int64_t search_from, search_to; // in one that is not known
+};
+extern const struct tl_tid_place tl_tid_place;
+// The code that a signal handler returns to, where the kernel's own is used: in the vDSO. size 0: never.
+struct tl_sigreturn_code {
+    uint8_t bytes[8];
+    size_t size;
+};
+extern const struct tl_sigreturn_code tl_sigreturn_code;
+// Where registers lie in what the kernel hands to a program of a probe: arguments, return value.
+extern const int tl_kernel_args[6], tl_kernel_return;
 
 #endif

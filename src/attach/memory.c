@@ -5,6 +5,7 @@
 // 6.12), and then by PTRACE_POKETEXT. Invariant: bytes outside [addr, addr + size) keep their
 // values.
 #include "attach/held.h"
+#include "base/page.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,11 +63,17 @@ int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t siz
 
 bool tl_target_page_equals(struct tl_target *target, const struct tl_map *map, int fd, tl_addr page)
 {
-    uint8_t here[TL_PAGE_SIZE], there[TL_PAGE_SIZE] = {0};
-    off_t off = (off_t)(map->file_off + (page - map->start));
-    ssize_t got = pread(fd, there, sizeof there, off); // short at the file's end: zeros follow
-    return got > 0 && tl_target_read(target, page, here, sizeof here, NULL) == 0 &&
-           memcmp(here, there, sizeof here) == 0;
+    uint8_t here[TL_PAGE_SIZE], there[TL_PAGE_SIZE];
+    bool equal = true;
+    for (size_t at = 0; equal && at < tl_page_size(); at += sizeof here) {
+        off_t off = (off_t)(map->file_off + (page - map->start) + at);
+        memset(there, 0, sizeof there);
+        ssize_t got = pread(fd, there, sizeof there, off); // short at the file's end: zeros follow
+        equal = got >= 0 && (got > 0 || at > 0) &&
+                tl_target_read(target, page + at, here, sizeof here, NULL) == 0 &&
+                memcmp(here, there, sizeof here) == 0;
+    }
+    return equal;
 }
 
 // ---- writing ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ struct tl_map {
     uint64_t inode;
     uint32_t dev_major, dev_minor;
     uint8_t prot;
+    bool guarded, shadow_stack; // arm64: BTI, GCS; only where tl_maps_marks_read has looked
     char *path; // "" for anonymous; as the kernel prints it, octal escapes undone (" (deleted)" kept)
 };
 
@@ -28,6 +29,9 @@ struct tl_maps {
 int tl_maps_parse(const char *text, size_t size, struct tl_maps *out, struct tl_diag *diag);
 int tl_maps_read(pid_t pid, struct tl_maps *out, struct tl_diag *diag);
 void tl_maps_deinit(struct tl_maps *maps);
+// Fills in the marks that only /proc/PID/smaps shows, where this machine has any: a slow look. Mappings that
+// came since the maps were read have none.
+void tl_maps_marks_read(pid_t pid, struct tl_maps *maps);
 const struct tl_map *tl_maps_at(const struct tl_maps *maps, tl_addr addr); // NULL: nothing mapped there
 
 // /proc/PID/status and friends, one look.

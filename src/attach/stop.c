@@ -273,6 +273,7 @@ static void stragglers_release(struct tl_target *target)
 
 void tl_release_all(struct tl_target *target)
 {
+    tl_call_hand_back(target);
     tl_stub_restore(target);
     for (size_t i = 0; i < target->task_count; i++) {
         if (target->task[i]->state == TL_TASK_STOPPED)

@@ -3,6 +3,7 @@
 // Invariant: a target that was opened and closed again is as it was; one that was launched lives on
 // after its first resume even if we die.
 #include "attach/held.h"
+#include "base/page.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -48,7 +49,7 @@ void tl_target_close(struct tl_target *target)
     if (target->pid_fd >= 0)
         close(target->pid_fd);
     for (size_t i = 0; i < target->task_count; i++)
-        free(target->task[i]);
+        tl_task_destroy(target->task[i]);
     free(target->task);
     free(target->family);
     tl_maps_deinit(&target->maps);
@@ -181,18 +182,19 @@ static int run_until(struct tl_target *target, int wanted, uint64_t deadline)
 // registers do nothing on some virtual machines, and say so to nobody).
 static int run_to_entry(struct tl_target *target, tl_addr entry, uint64_t deadline)
 {
-    uint8_t original;
+    const struct tl_breakpoint *trap = &tl_breakpoint;
+    uint8_t original[sizeof trap->bytes];
     struct tl_regs regs;
-    if (tl_target_read(target, entry, &original, 1, NULL) != 0 ||
-        tl_memory_write(target, target->pid, entry, &tl_breakpoint_byte, 1, NULL, NULL) != 0)
+    if (tl_target_read(target, entry, original, trap->size, NULL) != 0 ||
+        tl_memory_write(target, target->pid, entry, trap->bytes, trap->size, NULL, NULL) != 0)
         return TL_E_UNSUPPORTED;
     int error = run_until(target, -SIGTRAP, deadline);
     if (error)
         return error;
     if (tl_trace_get_regs(target, target->pid, &regs) != 0)
         return TL_E_GONE;
-    if (tl_regs_pc(&regs) != entry + 1 ||
-        tl_memory_write(target, target->pid, entry, &original, 1, NULL, NULL) != 0)
+    if (tl_regs_pc(&regs) != entry + trap->pc ||
+        tl_memory_write(target, target->pid, entry, original, trap->size, NULL, NULL) != 0)
         return TL_E_UNSUPPORTED;
     tl_regs_set_pc(&regs, entry);
     return tl_trace_set_regs(target, target->pid, &regs);
@@ -225,7 +227,7 @@ static int entry_page_return(struct tl_target *target, struct tl_diag *diag)
 {
     int64_t result = 0;
     struct tl_maps maps;
-    tl_addr page = tl_page_down(tl_proc_auxv(target->pid, AT_ENTRY));
+    tl_addr page = tl_kernel_page_down(tl_proc_auxv(target->pid, AT_ENTRY));
     int error = tl_maps_read(target->pid, &maps, diag);
     if (error)
         return error;
@@ -233,7 +235,7 @@ static int entry_page_return(struct tl_target *target, struct tl_diag *diag)
     bool plain = map && !(map->prot & (TL_PROT_WRITE | TL_PROT_SHARED));
     int fd = plain ? tl_proc_open_mapped(target->pid, map, NULL) : -1;
     if (fd >= 0 && tl_target_page_equals(target, map, fd, page)) {
-        const uint64_t args[6] = {page, TL_PAGE_SIZE, MADV_DONTNEED};
+        const uint64_t args[6] = {page, tl_page_size(), MADV_DONTNEED};
         error = tl_target_syscall(target, SYS_madvise, args, &result, diag);
     }
     if (fd >= 0)

@@ -11,6 +11,9 @@
 
 struct tl_target; // opaque
 
+// ELF machine of the programs that can be held: those of the machine this was built for.
+extern const uint16_t tl_machine;
+
 struct tl_target_options {
     int stop_timeout_ms;         // 0: 50
     const char *ptrace_scope_path; // NULL: /proc/sys/kernel/yama/ptrace_scope (tests: a stand-in)
@@ -50,6 +53,9 @@ void tl_target_resume_others(struct tl_target *target);
 // controller dies. *result is what the kernel returned (negative errno on failure). 0 or TL_E_*.
 int tl_target_syscall(struct tl_target *target, long nr, const uint64_t args[6], int64_t *result,
                       struct tl_diag *diag);
+
+// The kernel's own code that signal handlers return to, in the vDSO. 0: none, or not found.
+tl_addr tl_target_sigreturn(struct tl_target *target);
 
 // Wipes boot stubs that dead controllers left behind. All tasks must be stopped.
 void tl_target_sweep(struct tl_target *target);

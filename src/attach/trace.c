@@ -113,6 +113,12 @@ int tl_trace_get_regs(struct tl_target *target, pid_t tid, struct tl_regs *out)
     if (tl_trace(target, PTRACE_GETREGSET, tid, NT_PRSTATUS, (uint64_t)(uintptr_t)&vector) != 0)
         return TL_E_GONE;
     regs.size = vector.iov_len;
+    if (tl_regs_more.note) {
+        vector = (struct iovec){&regs.word[tl_regs_more.word], tl_regs_more.size};
+        if (tl_trace(target, PTRACE_GETREGSET, tid, tl_regs_more.note,
+                     (uint64_t)(uintptr_t)&vector) != 0)
+            regs.word[tl_regs_more.word] = 0; // a kernel without that set
+    }
     *out = regs;
     return 0;
 }
@@ -155,8 +161,15 @@ static struct tl_task *task_add(struct tl_target *target, pid_t tid, pid_t tgid)
         return NULL;
     task->tid = tid;
     task->tgid = tgid;
+    task->blocked.number = -1;
     target->task[target->task_count++] = task;
     return task;
+}
+
+void tl_task_destroy(struct tl_task *task)
+{
+    free(task->vectors);
+    free(task);
 }
 
 void tl_tasks_sweep(struct tl_target *target)
@@ -164,7 +177,7 @@ void tl_tasks_sweep(struct tl_target *target)
     size_t kept = 0;
     for (size_t i = 0; i < target->task_count; i++) {
         if (target->task[i]->state == TL_TASK_GONE)
-            free(target->task[i]);
+            tl_task_destroy(target->task[i]);
         else
             target->task[kept++] = target->task[i];
     }
@@ -188,6 +201,8 @@ struct tl_task *tl_task_seize(struct tl_target *target, pid_t tid, pid_t tgid)
         }
     }
     struct tl_task *task = task_add(target, tid, tgid);
+    if (task)
+        tl_call_look(task);
     if (!task) {
         tl_trace(target, PTRACE_DETACH, tid, 0, 0); // fails while it runs; the thread's end lets go
         errno = ENOMEM;
@@ -243,6 +258,7 @@ static bool task_stopped(struct tl_target *target, struct tl_task *task)
         return false; // killed just now; its end is reported next
     task->has_regs = true;
     task->state = TL_TASK_STOPPED;
+    tl_call_learn(target, task);
     return true;
 }
 
@@ -367,6 +383,7 @@ void tl_task_release(struct tl_target *target, struct tl_task *task)
             (void)tl_task_event(target, task, status);
     }
     if (task->state == TL_TASK_STOPPED) {
+        tl_vectors_give_back(target, task);
         task_repair_call(target, task);
         if (tl_trace(target, PTRACE_DETACH, task->tid, 0, (uint64_t)task->signal) != 0 &&
             wait_look(target, task->tid, &status) == 1 &&

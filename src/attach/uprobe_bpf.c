@@ -6,7 +6,7 @@
 // Invariant: the add is atomic. A program on a preemptible kernel may be preempted between load
 // and store, and another thread's hit on the same CPU would be lost.
 #include "attach/uprobe_bpf.h"
-#include "arch/x86_64/kernel_registers.h"
+#include "attach/isa.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -244,7 +244,6 @@ static void emit_copy(struct program *program, int from, size_t to)
 // r6: the registers of the probed program. A ring without room: leaves; the counter knows of the hit.
 static void emit_record(struct program *program, int ring_fd)
 {
-    static const int args[] = TL_KERNEL_REGISTER_ARGS;
     emit_imm64(program, 1, BPF_PSEUDO_MAP_FD, (uint32_t)ring_fd);
     emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, sizeof(struct tl_uprobe_record));
     emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 3, 0, 0, 0);
@@ -257,9 +256,9 @@ static void emit_record(struct program *program, int ring_fd)
     emit(program, BPF_STX | BPF_MEM | BPF_DW, 7, 0, offsetof(struct tl_uprobe_record, who), 0);
     emit(program, BPF_LDX | BPF_MEM | BPF_W, 1, 10, INDEX_OFF, 0);
     emit(program, BPF_STX | BPF_MEM | BPF_DW, 7, 1, offsetof(struct tl_uprobe_record, index), 0);
-    for (size_t i = 0; i < TL_ARRAY_COUNT(args); i++)
-        emit_copy(program, args[i], offsetof(struct tl_uprobe_record, arg) + 8 * i);
-    emit_copy(program, TL_KERNEL_REGISTER_RETURN, offsetof(struct tl_uprobe_record, ret));
+    for (size_t i = 0; i < TL_ARRAY_COUNT(tl_kernel_args); i++)
+        emit_copy(program, tl_kernel_args[i], offsetof(struct tl_uprobe_record, arg) + 8 * i);
+    emit_copy(program, tl_kernel_return, offsetof(struct tl_uprobe_record, ret));
     emit(program, BPF_ALU64 | BPF_MOV | BPF_X, 1, 7, 0, 0);
     emit(program, BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, 0);
     emit_call(program, BPF_FUNC_ringbuf_submit);

@@ -3,11 +3,14 @@
 // Order: map, write detours and log, mark the header, stop all, move threads, write text, let go.
 // The text changes only after the log is complete in the target, and only where nobody stands in
 // the way. Invariant: a site is written whole - window, island, loopers - or not at all.
+#include "base/page.h"
 #include "patch/install.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#define PROT_GUARDED 0x10 // PROT_BTI, arch/arm64/include/uapi/asm/mman.h; asked for only there
 
 // A window with an interior; its site.
 struct window_entry {
@@ -129,7 +132,7 @@ static uint64_t range_size(struct tl_range range)
 // The log region: undo log, the table of mappings, the rows of faults, those of ways back, breakpoints.
 static uint64_t log_size(const struct commit *commit)
 {
-    return tl_page_up(commit->install->writes.count * sizeof(struct tl_log_patch) +
+    return tl_kernel_page_up(commit->install->writes.count * sizeof(struct tl_log_patch) +
                       (commit->input->mapping_count + 1) * sizeof(struct tl_range) +
                       (commit->install->row_count + commit->install->resume_count) *
                           sizeof(struct tl_fault_row) +
@@ -258,8 +261,9 @@ static int mappings_map(struct commit *commit, const struct tl_memfd *memfd, con
         (struct tl_range){log_addr, log_addr + log_size(commit)};
     for (size_t i = 0; i < input->mapping_count; i++) {
         struct tl_range range = input->mapping[i];
-        error = tl_region_map(target, range.start, range_size(range), PROT_READ | PROT_EXEC,
-                              MAP_PRIVATE, memfd->remote, offs[i], commit->diag);
+        int prot = PROT_READ | PROT_EXEC | (input->guarded && input->guarded[i] ? PROT_GUARDED : 0);
+        error = tl_region_map(target, range.start, range_size(range), prot, MAP_PRIVATE,
+                              memfd->remote, offs[i], commit->diag);
         if (error == TL_E_AGAIN)
             mapping_lost(commit, i, TL_REFUSE_NO_REACH);
         else if (error)
@@ -319,7 +323,7 @@ static int pools_make(struct commit *commit)
         offs[i] = off;
         off += range_size(input->mapping[i]);
     }
-    install->times.pages_private = (size_t)(off / TL_PAGE_SIZE);
+    install->times.pages_private = (size_t)(off / tl_page_size());
     int error = log_place(commit, &log_addr);
     if (!error)
         error = tl_memfd_create(install->target, install->header.control_addr + TL_SCRATCH_OFF,
@@ -567,12 +571,13 @@ static uint64_t detour_pages_size(const struct tl_commit_input *input)
     uint64_t pages = 0;
     tl_addr last = 0;
     for (size_t i = 0; i < input->detour_count; i++) {
-        tl_addr page = tl_page_down(input->detour[i].addr);
+        tl_addr page = tl_kernel_page_down(input->detour[i].addr);
         tl_addr end = input->detour[i].addr + input->detour[i].detour->size;
-        pages += (tl_page_up(end) - page) / TL_PAGE_SIZE - (page == last); // neighbours in the list
-        last = tl_page_down(end - 1);
+        // Neighbours in the list share a page.
+        pages += (tl_kernel_page_up(end) - page) / tl_page_size() - (page == last);
+        last = tl_kernel_page_down(end - 1);
     }
-    return pages * TL_PAGE_SIZE;
+    return pages * tl_page_size();
 }
 
 static int commit_held(struct commit *commit)
@@ -645,20 +650,36 @@ int tl_install_commit_input(struct tl_install *install, const struct tl_commit_i
     return error;
 }
 
+int tl_commit_mappings(struct tl_commit_input *input, struct tl_space *space, bool **guarded,
+                       struct tl_diag *diag)
+{
+    input->mapping_count = tl_space_mappings(space, &input->mapping);
+    *guarded = calloc(input->mapping_count + 1, sizeof **guarded);
+    if (!*guarded)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < input->mapping_count; i++)
+        (*guarded)[i] = tl_space_mapping_guarded(space, i);
+    input->guarded = *guarded;
+    return 0;
+}
+
 int tl_install_commit(struct tl_install *install, struct tl_space *space,
                       const struct tl_plan_set *plans, size_t plan_count,
                       struct tl_install_result *results, struct tl_diag *diag)
 {
     struct tl_commit_input input = {.plan_count = plan_count};
+    bool *guarded = NULL;
     const struct tl_plan **plan = calloc(plan_count + 1, sizeof *plan);
     if (!plan)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
     for (size_t i = 0; i < plan_count; i++)
         plan[i] = tl_plan_get(plans, i);
     input.plan = plan;
-    input.mapping_count = tl_space_mappings(space, &input.mapping);
     input.detour_count = tl_plan_detours(plans, &input.detour);
-    int error = tl_install_commit_input(install, &input, results, diag);
+    int error = tl_commit_mappings(&input, space, &guarded, diag);
+    if (!error)
+        error = tl_install_commit_input(install, &input, results, diag);
+    free(guarded);
     free(plan);
     return error;
 }

@@ -5,6 +5,9 @@
 // only if each thread that was asked had its own there; it is better not known than wrong.
 #include "patch/install.h"
 
+#include "attach/isa.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,12 +20,8 @@
 #define NS_PER_MS 1000000.0
 #define CLOCKSOURCE_PATH "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 #define SMALL_FILE_MAX 4096u
-#define SEARCH_FROM 8u // behind the thread pointer's own word
-#define SEARCH_SIZE 2048u
+#define SEARCH_SIZE_MAX 4096
 #define THREADS_ASKED_MAX 4096u
-
-// Offsets from the thread pointer: glibc, nptl/descr.h, struct pthread; musl, pthread_impl.h.
-static const uint64_t tid_off_known[] = {0x2d0, 0x30};
 
 // ---- the clock ----------------------------------------------------------------------------------
 
@@ -53,8 +52,8 @@ static int counter_allowed(struct tl_install *install, bool *allowed, struct tl_
         error = tl_target_read(install->target, scratch, &value, sizeof value, diag);
     if (!error)
         error = tl_target_write(install->target, scratch, &none, sizeof none, NULL, diag);
-    if (!error)
-        *allowed = result == 0 && value == PR_TSC_ENABLE;
+    if (!error) // EINVAL: this kernel can't forbid it
+        *allowed = result == -EINVAL || (result == 0 && value == PR_TSC_ENABLE);
     return error;
 }
 
@@ -110,18 +109,20 @@ static int threads_agree(struct tl_target *target, uint64_t off)
 static uint64_t tid_off_search(struct tl_target *target)
 {
     struct tl_thread_view view;
-    uint32_t words[SEARCH_SIZE / sizeof(uint32_t)];
+    uint32_t words[SEARCH_SIZE_MAX / sizeof(uint32_t)];
     uint64_t found = 0;
-    if (tl_target_thread_view(target, 0, &view) != 0 ||
-        tl_target_read(target, view.thread_pointer, words, sizeof words, NULL) != 0)
+    const int64_t from = tl_tid_place.search_from, to = tl_tid_place.search_to;
+    size_t size = (size_t)(to - from);
+    if (size > sizeof words || tl_target_thread_view(target, 0, &view) != 0 ||
+        tl_target_read(target, view.thread_pointer + (uint64_t)from, words, size, NULL) != 0)
         return 0;
     uint32_t id = thread_inner_id(view.tid);
-    for (uint64_t off = SEARCH_FROM; id && off < SEARCH_SIZE; off += sizeof id) {
-        if (words[off / sizeof id] != id)
+    for (int64_t off = from; id && off < to; off += (int64_t)sizeof id) {
+        if (words[(size_t)(off - from) / sizeof id] != id)
             continue;
         if (found)
             return 0;
-        found = off;
+        found = (uint64_t)off;
     }
     return found;
 }
@@ -130,19 +131,19 @@ static uint64_t tid_off_find(struct tl_install *install)
 {
     // Another way to the thread pointer means that some thread may have none, and the agent would
     // fault.
-    if (install->thread_pointer != TL_TP_FS_WORD)
+    if (install->thread_pointer != TL_TP_FS_WORD && install->thread_pointer != TL_TP_TPIDR)
         return 0;
-    for (size_t i = 0; i < TL_ARRAY_COUNT(tid_off_known); i++) {
-        if (threads_agree(install->target, tid_off_known[i]) > 0)
-            return tid_off_known[i];
+    for (size_t i = 0; i < TL_ARRAY_COUNT(tl_tid_place.known) && tl_tid_place.known[i]; i++) {
+        if (threads_agree(install->target, (uint64_t)tl_tid_place.known[i]) > 0)
+            return (uint64_t)tl_tid_place.known[i];
     }
     return tid_off_search(install->target);
 }
 
 static bool tid_off_is_known(uint64_t off)
 {
-    for (size_t i = 0; i < TL_ARRAY_COUNT(tid_off_known); i++) {
-        if (off == tid_off_known[i])
+    for (size_t i = 0; i < TL_ARRAY_COUNT(tl_tid_place.known); i++) {
+        if (off == (uint64_t)tl_tid_place.known[i])
             return true;
     }
     return false;
@@ -175,6 +176,23 @@ static int head_write(struct tl_install *install, size_t off, uint64_t word, str
                            NULL, diag);
 }
 
+// Threads that share a home share a block too, which is right, and slow.
+static int homes_check(struct tl_install *install, struct tl_diag *diag)
+{
+    unsigned better;
+    if (install->homes_settled || install->committed ||
+        !tl_region_homes_crowded(install->target, install->homes_shift, &better))
+        return 0;
+    install->homes_settled = true;
+    install->homes_shift = better;
+    install->head.homes_shift = better;
+    int error = head_write(install, offsetof(struct tl_agent_head, homes_shift), better, diag);
+    if (error)
+        return error;
+    return tl_diag_set(diag, TL_E_AGAIN, "pid %d: its threads lie otherwise than thought: plan again",
+                       (int)tl_target_pid(install->target));
+}
+
 int tl_facts_check(struct tl_install *install, struct tl_diag *diag)
 {
     struct tl_target *target = install->target;
@@ -189,6 +207,8 @@ int tl_facts_check(struct tl_install *install, struct tl_diag *diag)
             error = head_write(install, offsetof(struct tl_agent_head, tid_off), 0, diag);
         }
     }
+    if (!error && !moved && install->thread_pointer == TL_TP_TPIDR)
+        return homes_check(install, diag);
     if (error || !moved)
         return error;
     install->thread_pointer = install->head.thread_pointer = way;

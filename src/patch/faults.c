@@ -16,7 +16,9 @@ _Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_RESTORERS_MAX, "one restorer a
 #define SIGSET_SIZE 8 // bytes of the kernel's sigset_t
 #define HANDLER_MIN 2 // SIG_DFL is 0, SIG_IGN is 1
 
-// The kernel's struct sigaction on x86-64 (include/linux/signal_types.h).
+#define RESTORER_FLAG 0x04000000u // SA_RESTORER, the same on x86-64 and arm64 (uapi/asm/signal.h)
+
+// The kernel's struct sigaction where it knows that flag (include/linux/signal_types.h).
 struct kernel_action {
     uint64_t handler, flags, restorer, mask;
 };
@@ -61,7 +63,8 @@ int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
         struct kernel_action action = {0};
         if (install->caught & signal_bit(fault_signal[i]))
             error = action_ask(install, fault_signal[i], &action, diag);
-        install->header.restorer[i] = action.restorer;
+        install->header.restorer[i] =
+            action.flags & RESTORER_FLAG ? action.restorer : tl_target_sigreturn(install->target);
         for (size_t k = 0; k < install->handler_count; k++) {
             if (install->handler[k] == action.handler)
                 action.handler = 0;

@@ -22,7 +22,6 @@
 #define TL_LOG_PATCHES_MAX (1u << 20)
 #define TL_FAULT_ROWS_MAX (TL_LOG_PATCHES_MAX * (TL_FAULT_POINTS_MAX + TL_WINDOW_INSNS_MAX))
 #define TL_POOLS_MAX (1u << 16)
-#define TL_CONTROL_SIZE (TL_HOMES_OFF + TL_PAGE_SIZE) // control page, thread table, homes; rounded up to pages
 #define TL_SCRATCH_OFF 2048u           // in the control page: strings for system calls
 #define TL_STACK_SEARCH_MAX (8u << 20) // bytes of one stack; a deeper one counts as "found"
 
@@ -79,6 +78,8 @@ struct tl_install {
     size_t row_count;
     const struct tl_install *beside; // see tl_install_options
     uint64_t thread_pointer; // enum tl_thread_pointer
+    unsigned homes_shift;
+    bool homes_settled; // that was put right once
     void *data;              // local mapping of the shared memory
     int data_fd;             // its memfd, 0: none yet
     struct tl_range *used;
@@ -98,6 +99,7 @@ struct tl_install {
 struct tl_commit_input {
     const struct tl_range *mapping;
     size_t mapping_count;
+    const bool *guarded; // a mapping each: to be mapped guarded (arm64: BTI). NULL: none
     const struct tl_plan_detour *detour;
     size_t detour_count;
     const struct tl_plan *const *plan;
@@ -108,8 +110,14 @@ struct tl_commit_input {
     int (*stopped)(void *opaque, struct tl_diag *diag);
     void *opaque;
 };
+// Fills in the mappings of a space. Caller frees *guarded, which input keeps using.
+int tl_commit_mappings(struct tl_commit_input *input, struct tl_space *space, bool **guarded,
+                       struct tl_diag *diag);
 int tl_install_commit_input(struct tl_install *install, const struct tl_commit_input *input,
                             struct tl_install_result *results, struct tl_diag *diag);
+
+// Bytes of the control page, the thread table and the homes, in whole pages. (prepare.c)
+uint64_t tl_control_size(void);
 
 // ---- region.c; all with a borrowed thread
 struct tl_memfd {
@@ -135,6 +143,13 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
                    size_t *map_count, struct tl_diag *diag);
 // enum tl_thread_pointer that is sound for every thread that is held now.
 uint64_t tl_region_thread_pointer(struct tl_target *target);
+// The lowest bit of the thread pointer that homes are chosen by (agent/layout.h): the one by which these
+// pointers have the most, and the default where another is no better.
+unsigned tl_homes_shift(const uint64_t *pointer, size_t count);
+// The same before all threads can be asked: by what looks like their stacks.
+unsigned tl_region_homes_guess(struct tl_target *target);
+// With all stopped: *better gives the threads more than twice as many homes as shift does.
+bool tl_region_homes_crowded(struct tl_target *target, unsigned shift, unsigned *better);
 uint64_t tl_now_ns(void);
 // Borrows a thread and, if all is wanted, stops the rest; some tries where the target is slow to stop.
 int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag);

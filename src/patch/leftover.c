@@ -4,6 +4,7 @@
 // Everything read from the target is only a hint. Text is touched only where device, inode and
 // offset of the mapping and our own bytes match, and gets the file's bytes. A region goes only when
 // no pc and no word on any stack points into it.
+#include "base/page.h"
 #include "patch/install.h"
 
 #include <dirent.h>
@@ -89,7 +90,7 @@ static bool is_control(pid_t pid, const struct tl_maps *maps, const struct tl_co
 {
     const struct tl_map *map = tl_maps_at(maps, header->control_addr);
     if (!map || map->inode || map->path[0] || map->start != header->control_addr ||
-        header->control_size != TL_CONTROL_SIZE || map->end - map->start != TL_CONTROL_SIZE ||
+        header->control_size != tl_control_size() || map->end - map->start != tl_control_size() ||
         map->prot != (TL_PROT_READ | TL_PROT_WRITE))
         return false;
     char path[64], start[32], *line = NULL;
@@ -408,7 +409,7 @@ static void pin_word(uint64_t word, void *opaque)
 {
     struct pins *pins = opaque;
     const struct region *region = region_at(pins->leftovers, word);
-    tl_addr page = tl_page_down(word);
+    tl_addr page = tl_kernel_page_down(word);
     if (!region || !region->code)
         return;
     for (size_t i = 0; i < pins->count; i++) {
@@ -456,7 +457,7 @@ static void region_trim(struct tl_target *target, const struct region *region,
 {
     tl_addr from = region->range.start;
     for (size_t i = 0; i < pins->count; i++) {
-        tl_addr keep = pins->page[i] - TL_PAGE_SIZE, end = pins->page[i] + 2 * TL_PAGE_SIZE;
+        tl_addr keep = pins->page[i] - tl_page_size(), end = pins->page[i] + 2 * tl_page_size();
         if (pins->page[i] < region->range.start || pins->page[i] >= region->range.end)
             continue;
         if (keep > from)
@@ -499,7 +500,7 @@ static tl_addr scratch_find(struct leftovers *leftovers)
         tl_addr control = leftovers->header[i].header.control_addr;
         const struct region *region = region_at(leftovers, control);
         if (region && !region->code && region->range.start == control &&
-            region->range.end - region->range.start == TL_CONTROL_SIZE)
+            region->range.end - region->range.start == tl_control_size())
             return control + TL_SCRATCH_OFF;
     }
     return 0;

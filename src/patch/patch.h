@@ -73,8 +73,11 @@ uint64_t tl_faults_caught(pid_t pid);
 // Whether the target catches a fault signal now that it did not when it was last asked (here, or by
 // prepare). Reads /proc only.
 bool tl_install_faults_changed(struct tl_install *install);
-// Ranges in use in the target (maps, heap room, stack room), for tl_space_create. Borrowed.
-size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out, size_t *mapping_limit);
+// What tl_space_create is to know of the target: ranges in use (maps, heap room, stack room; borrowed), how
+// many more mappings it may get, its addresses and pages. Leaves the rest as it is.
+void tl_install_space(const struct tl_install *install, struct tl_space_options *out);
+// End of the addresses that a process gets, as its mappings show: the stack lies near it. Sorted ranges.
+tl_addr tl_addr_limit(const struct tl_range *used, size_t count);
 
 // One report a site, in the order of the requests.
 struct tl_install_result {

@@ -13,6 +13,7 @@
 // a step fails is unmapped again.
 #include "patch/install.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,6 +23,8 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "attach/isa.h"
+#include "base/page.h"
 #include "drain/drain.h"
 
 #define PROBES_MAX (1u << 20)
@@ -47,27 +50,33 @@ static void layout_blocks(struct tl_install *install)
         size = blocks->hist_off + UINT64_C(1) * blocks->hist_count * sizeof(struct tl_hist);
     }
     if (blocks->ring_slots) {
-        blocks->ring_off = tl_page_up(size);
+        blocks->ring_off = tl_kernel_page_up(size);
         size = blocks->ring_off + sizeof(struct tl_ring_header) +
                UINT64_C(1) * blocks->ring_slots * sizeof(struct tl_ring_slot);
     }
     if (blocks->pair_slots) {
-        blocks->pair_off = tl_page_up(size);
+        blocks->pair_off = tl_kernel_page_up(size);
         size = blocks->pair_off + UINT64_C(1) * blocks->pair_slots * sizeof(struct tl_pair);
     }
     bool pages = blocks->ring_slots || blocks->pair_slots || blocks->hist_count;
-    blocks->stride = pages ? tl_page_up(size) : align_up(size, TL_BLOCK_STRIDE_MIN);
+    blocks->stride = pages ? tl_kernel_page_up(size) : align_up(size, TL_BLOCK_STRIDE_MIN);
+}
+
+uint64_t tl_control_size(void)
+{
+    return tl_kernel_page_up(TL_HOMES_OFF + TL_HOMES_SIZE);
 }
 
 static void layout_sizes(struct tl_install *install)
 {
     struct tl_code_header *header = &install->header;
     layout_blocks(install);
-    header->size = tl_page_up(sizeof *header + tl_agent_image_size);
-    header->control_size = TL_CONTROL_SIZE;
+    header->size = tl_kernel_page_up(sizeof *header + tl_agent_image_size);
+    header->control_size = tl_control_size();
     header->hijack_size = install->hijack ? tl_hijack_size() : 0;
-    header->data_size = tl_page_up(TL_BLOCK_FIRST_OFF + UINT64_C(1) * install->blocks.process_count *
-                                                            TL_BLOCK_COUNT * install->blocks.stride);
+    header->data_size = tl_kernel_page_up(TL_BLOCK_FIRST_OFF + UINT64_C(1) *
+                                                                   install->blocks.process_count *
+                                                                   TL_BLOCK_COUNT * install->blocks.stride);
 }
 
 static int layout_place(struct tl_install *install, struct tl_diag *diag)
@@ -75,7 +84,7 @@ static int layout_place(struct tl_install *install, struct tl_diag *diag)
     struct tl_code_header *header = &install->header;
     struct tl_target *target = install->target;
     uint64_t total = header->size + header->control_size + header->data_size + header->hijack_size +
-                     UINT64_C(3) * TL_PAGE_SIZE;
+                     UINT64_C(3) * tl_page_size();
     struct tl_range *used;
     size_t count, map_count;
     int error = tl_region_used(target, &used, &count, &map_count, diag);
@@ -87,10 +96,10 @@ static int layout_place(struct tl_install *install, struct tl_diag *diag)
         return tl_diag_set(diag, TL_E_REACH, "pid %d: no free address range of %llu KiB",
                            (int)tl_target_pid(target), (unsigned long long)(total >> 10));
     install->code_addr = base;
-    header->control_addr = base + header->size + TL_PAGE_SIZE;
-    header->data_addr = header->control_addr + header->control_size + TL_PAGE_SIZE;
+    header->control_addr = base + header->size + tl_page_size();
+    header->data_addr = header->control_addr + header->control_size + tl_page_size();
     if (install->hijack)
-        header->hijack_addr = header->data_addr + header->data_size + TL_PAGE_SIZE;
+        header->hijack_addr = header->data_addr + header->data_size + tl_page_size();
     header->agent_addr = base + sizeof *header;
     header->agent_size = tl_agent_image_size;
     return 0;
@@ -143,6 +152,8 @@ static int code_map(struct tl_install *install, struct tl_diag *diag)
     head.clock = install->facts.clock;
     head.ticks_per_ms = tl_facts_ticks_per_ms(install);
     head.thread_pointer = install->thread_pointer;
+    head.homes_shift = install->homes_shift;
+    head.atomics = tl_atomics_there(tl_proc_auxv(tl_target_pid(target), AT_HWCAP));
     head.hijack_addr = header->hijack_addr;
     head.hijack_lost = UINT64_C(8) * install->hijack_lost;
     head.hijack_record = head.record_off[hijack_record(install) - 1];
@@ -251,6 +262,10 @@ static int control_fill(struct tl_install *install, struct tl_diag *diag)
     };
     int error = tl_target_write(target, header->control_addr + TL_SCRATCH_OFF, no_scratch,
                                 sizeof no_scratch, NULL, diag);
+    // The home of sites that may ask for none.
+    if (!error)
+        error = tl_target_write(target, header->control_addr + TL_HOMES_OFF, &control.shared_block,
+                                sizeof control.shared_block, NULL, diag);
     if (!error)
         error = tl_target_write(target, header->control_addr, &control, sizeof control, NULL, diag);
     return error;
@@ -322,12 +337,14 @@ static int prepare_held(struct tl_install *install, struct tl_diag *diag)
 {
     struct tl_target *target = install->target;
     layout_sizes(install);
-    uint64_t needed = PAGES_FIRST_TOUCHED * UINT64_C(4096) +
-                      tl_target_thread_count(target) * tl_page_up(thread_bytes(install));
+    uint64_t needed = PAGES_FIRST_TOUCHED * (uint64_t)tl_page_size() +
+                      tl_target_thread_count(target) * tl_kernel_page_up(thread_bytes(install));
     int error = tl_target_headroom(target, needed, diag);
     if (error)
         return error;
     install->thread_pointer = tl_region_thread_pointer(target);
+    install->homes_shift = install->thread_pointer == TL_TP_TPIDR ? tl_region_homes_guess(target)
+                                                                  : TL_HOMES_SHIFT_DEFAULT;
     error = layout_place(install, diag);
     if (!error)
         error = regions_map(install, diag);
@@ -441,6 +458,9 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
     emit->thread_pointer = (enum tl_thread_pointer)install->thread_pointer;
     emit->control_addr = install->header.control_addr;
     emit->table_addr = install->header.control_addr + TL_TABLE_OFF;
+    emit->homes_addr = install->header.control_addr + TL_HOMES_OFF;
+    emit->homes_shift = (uint8_t)head->homes_shift;
+    emit->atomics = head->atomics != 0;
     emit->slow_addr = agent + head->slow_count_off;
     emit->call_addr = agent + head->fault_off;
     emit->leave_addr = agent + head->leave_off;
@@ -454,12 +474,14 @@ void tl_install_emit_input(const struct tl_install *install, struct tl_emit_in *
         emit->record_addr[TL_RECORD_ENTER] = emit->record_addr[TL_RECORD_EXIT] = 0;
 }
 
-size_t tl_install_used_ranges(const struct tl_install *install, const struct tl_range **out,
-                              size_t *mapping_limit)
+void tl_install_space(const struct tl_install *install, struct tl_space_options *out)
 {
-    *out = install->used;
-    *mapping_limit = install->mapping_limit;
-    return install->used_count;
+    out->used = install->used;
+    out->used_count = install->used_count;
+    out->mapping_limit = install->mapping_limit;
+    out->addr_min = TL_SPACE_ADDR_MIN;
+    out->addr_max = tl_addr_limit(install->used, install->used_count);
+    out->page_size = tl_page_size();
 }
 
 void tl_install_memory(const struct tl_install *install, struct tl_drain_memory *out)

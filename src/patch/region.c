@@ -5,6 +5,8 @@
 //
 // Invariant: nothing is ever mapped over something else, and nothing lies where the heap, a stack
 // or the mmap area would grow next.
+#include "base/page.h"
+#include "attach/isa.h"
 #include "patch/install.h"
 
 #include <errno.h>
@@ -12,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -27,8 +28,9 @@
 #define HOLD_TRIES 5
 #define HOLD_PAUSE_NS 20000000
 #define ADDR_MIN UINT64_C(0x10000)
-#define ADDR_MAX UINT64_C(0x7ffffffff000) // TASK_SIZE less a page, four-level page tables
-#define HWCAP2_FSGSBASE 2u                // asm/hwcap2.h
+#define ADDR_TOP (UINT64_C(1) << 56)      // above: the kernel's half (the page of old calls on x86-64)
+#define HOMES_SHIFT_MIN 4u
+#define HOMES_SHIFT_MAX 24u
 #define THREADS_FOR_POINTERS_MAX (1u << 16)
 
 #ifndef MFD_EXEC // Linux 6.3
@@ -258,7 +260,8 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
         n++;
     }
     if (heap)
-        used[n++] = (struct tl_range){tl_page_down(heap), tl_page_up(heap_end + HEAP_ROOM)};
+        used[n++] = (struct tl_range){tl_kernel_page_down(heap),
+                                      tl_kernel_page_up(heap_end + HEAP_ROOM)};
     *map_count = maps.count;
     tl_maps_deinit(&maps);
     *count = ranges_join(used, n);
@@ -266,18 +269,32 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
     return 0;
 }
 
+// TASK_SIZE is a power of two, and randomness moves the stack down by less than a half of it. The last
+// page stays free: x86-64 keeps it so.
+tl_addr tl_addr_limit(const struct tl_range *used, size_t count)
+{
+    tl_addr highest = 0, limit = ADDR_MIN;
+    for (size_t i = 0; i < count; i++) {
+        if (used[i].start < ADDR_TOP && used[i].end > highest)
+            highest = used[i].end;
+    }
+    while (limit < highest)
+        limit *= 2;
+    return limit - tl_page_size();
+}
+
 tl_addr tl_region_place(const struct tl_range *used, size_t used_count, uint64_t size)
 {
-    tl_addr best = 0, from = ADDR_MIN;
+    tl_addr best = 0, from = ADDR_MIN, limit = tl_addr_limit(used, used_count);
     uint64_t widest = 0;
     for (size_t i = 0; i <= used_count; i++) {
-        tl_addr to = i < used_count && used[i].start < ADDR_MAX ? used[i].start : ADDR_MAX;
+        tl_addr to = i < used_count && used[i].start < limit ? used[i].start : limit;
         uint64_t gap = to > from ? to - from : 0;
         if (gap > widest && gap >= size) {
             widest = gap;
             uint64_t slack = gap - size;
             uint64_t distance = slack / 2 < PLACE_DISTANCE ? slack / 2 : PLACE_DISTANCE;
-            best = tl_page_down(to - distance - size);
+            best = tl_kernel_page_down(to - distance - size);
         }
         if (i < used_count && used[i].end > from)
             from = used[i].end;
@@ -293,31 +310,44 @@ static int pointer_compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-uint64_t tl_region_thread_pointer(struct tl_target *target)
+// The pointers of all threads that can be asked, sorted; *word: each points to a word that holds it. Caller
+// frees. NULL: none, or too many.
+static uint64_t *pointers_read(struct tl_target *target, size_t *known, bool *word)
 {
-    size_t count = tl_target_thread_count(target), known = 0;
-    uint64_t way = TL_TP_FS_WORD;
-    if (count > THREADS_FOR_POINTERS_MAX)
-        return TL_TP_SHARED;
-    uint64_t *pointer = calloc(count ? count : 1, sizeof *pointer);
+    size_t count = tl_target_thread_count(target);
+    uint64_t *pointer = count <= THREADS_FOR_POINTERS_MAX ? calloc(count + 1, sizeof *pointer) : NULL;
+    *known = 0;
+    *word = true;
     for (size_t i = 0; pointer && i < count; i++) {
         struct tl_thread_view view;
-        uint64_t word = 0;
+        uint64_t held = 0;
         // A task still in the kernel can't be asked: a vfork parent, whose pointer its child has
         // too.
         if (tl_target_thread_view(target, i, &view) != 0 || view.in_kernel)
             continue;
-        pointer[known++] = view.thread_pointer;
+        pointer[(*known)++] = view.thread_pointer;
         if (view.thread_pointer == 0 ||
-            tl_target_read(target, view.thread_pointer, &word, sizeof word, NULL) != 0 ||
-            word != view.thread_pointer)
-            way = TL_TP_FSBASE;
+            tl_target_read(target, view.thread_pointer, &held, sizeof held, NULL) != 0 ||
+            held != view.thread_pointer)
+            *word = false;
     }
-    if (!pointer || known == 0) {
+    if (pointer && *known == 0) {
         free(pointer);
-        return TL_TP_SHARED;
+        return NULL;
     }
-    qsort(pointer, known, sizeof *pointer, pointer_compare);
+    if (pointer)
+        qsort(pointer, *known, sizeof *pointer, pointer_compare);
+    return pointer;
+}
+
+uint64_t tl_region_thread_pointer(struct tl_target *target)
+{
+    size_t known;
+    bool word;
+    uint64_t *pointer = pointers_read(target, &known, &word);
+    if (!pointer)
+        return TL_TP_SHARED;
+    uint64_t way = (uint64_t)tl_thread_pointer_way(word);
     if (pointer[0] == 0)
         way = TL_TP_SHARED;
     for (size_t i = 1; i < known; i++) {
@@ -325,7 +355,67 @@ uint64_t tl_region_thread_pointer(struct tl_target *target)
             way = TL_TP_SHARED;
     }
     free(pointer);
-    if (way == TL_TP_FSBASE && !(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
-        way = TL_TP_SHARED;
     return way;
+}
+
+// ---- homes --------------------------------------------------------------------------------------
+
+// How many homes these pointers have.
+static size_t homes_used(const uint64_t *pointer, size_t count, unsigned shift)
+{
+    bool used[TL_HOMES] = {false};
+    size_t homes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool *home = &used[pointer[i] >> shift & (TL_HOMES - 1)];
+        homes += !*home;
+        *home = true;
+    }
+    return homes;
+}
+
+unsigned tl_homes_shift(const uint64_t *pointer, size_t count)
+{
+    unsigned best = TL_HOMES_SHIFT_DEFAULT;
+    for (unsigned shift = HOMES_SHIFT_MIN; shift <= HOMES_SHIFT_MAX; shift++) {
+        if (homes_used(pointer, count, shift) > homes_used(pointer, count, best))
+            best = shift;
+    }
+    return best;
+}
+
+unsigned tl_region_homes_guess(struct tl_target *target)
+{
+    size_t known = 0;
+    bool word;
+    struct tl_maps maps = {0};
+    uint64_t *pointer = pointers_read(target, &known, &word);
+    if (tl_maps_read(tl_target_pid(target), &maps, NULL) != 0 || !pointer) {
+        free(pointer);
+        return TL_HOMES_SHIFT_DEFAULT;
+    }
+    uint64_t *larger = realloc(pointer, (known + maps.count) * sizeof *pointer);
+    // A thread keeps its block at the top of its stack, which lies behind a page that nobody may touch.
+    for (size_t i = 1; larger && i < maps.count; i++) {
+        const struct tl_map *guard = &maps.map[i - 1], *stack = &maps.map[i];
+        if (guard->end == stack->start && !guard->prot && !guard->path[0] && !stack->path[0] &&
+            stack->prot == (TL_PROT_READ | TL_PROT_WRITE))
+            larger[known++] = stack->end - 1;
+    }
+    unsigned shift = larger ? tl_homes_shift(larger, known) : TL_HOMES_SHIFT_DEFAULT;
+    free(larger ? larger : pointer);
+    tl_maps_deinit(&maps);
+    return shift;
+}
+
+bool tl_region_homes_crowded(struct tl_target *target, unsigned shift, unsigned *better)
+{
+    size_t known = 0;
+    bool word, crowded = false;
+    uint64_t *pointer = pointers_read(target, &known, &word);
+    if (pointer) {
+        *better = tl_homes_shift(pointer, known);
+        crowded = homes_used(pointer, known, *better) > 2 * homes_used(pointer, known, shift);
+    }
+    free(pointer);
+    return crowded;
 }

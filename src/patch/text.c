@@ -5,6 +5,7 @@
 // Invariant: a byte is only ever changed from what is expected there: the file's when writing, ours
 // when putting back.
 #include "attach/isa.h"
+#include "base/page.h"
 #include "patch/install.h"
 
 #include <stdlib.h>
@@ -63,7 +64,7 @@ int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_t
             i++;
             group->count++;
         } while (i < writes->count &&
-                 tl_page_down(writes->write[i].patch.addr) == tl_page_down(start));
+                 tl_page_down(writes->write[i].patch.addr) == tl_page_down(start)); // small groups
         group_load(target, writes, group, end);
     }
     *out = text;
@@ -286,7 +287,7 @@ int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl
 static bool patch_is_ours(const struct tl_patch *patch, const uint8_t *at)
 {
     for (size_t i = 0; i < patch->size; i++) {
-        if (at[i] != patch->after[i] && at[i] != patch->before[i] && at[i] != tl_breakpoint_byte)
+        if (at[i] != patch->after[i] && at[i] != patch->before[i] && at[i] != tl_breakpoint.bytes[i % tl_breakpoint.size])
             return false;
     }
     return true;
@@ -386,18 +387,18 @@ void tl_text_pages_return(struct tl_target *target, const struct tl_writes *writ
 {
     struct open_file file = {NULL, -1};
     struct tl_maps maps;
-    tl_addr run = 0, run_end = 0, seen = 0;
+    tl_addr run = 0, run_end = 0, seen = 0, page_size = tl_page_size();
     if (tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
         return;
     for (size_t i = 0; i < writes->count; i++) {
         const struct tl_patch *patch = &writes->write[i].patch;
         if (writes->write[i].state != TL_WRITE_CLOSED)
             continue;
-        tl_addr last = tl_page_down(patch->addr + patch->size - 1);
-        for (tl_addr page = tl_page_down(patch->addr); page <= last; page += TL_PAGE_SIZE) {
+        tl_addr last = tl_kernel_page_down(patch->addr + patch->size - 1);
+        for (tl_addr page = tl_kernel_page_down(patch->addr); page <= last; page += page_size) {
             if (page < seen)
                 continue;
-            seen = page + TL_PAGE_SIZE;
+            seen = page + page_size;
             if (!page_returnable(target, &maps, &file, page))
                 continue;
             if (page != run_end) {
@@ -405,7 +406,7 @@ void tl_text_pages_return(struct tl_target *target, const struct tl_writes *writ
                     (void)tl_region_advise(target, run, run_end - run, MADV_DONTNEED, NULL);
                 run = page;
             }
-            run_end = page + TL_PAGE_SIZE;
+            run_end = page + page_size;
         }
     }
     if (run_end > run)

@@ -5,6 +5,7 @@
 // way through the trampoline. Invariant: what is put back is what the agent took, at a word that
 // still holds the trampoline's address, and lies in executable memory; the target's own words are
 // believed no further.
+#include "base/page.h"
 #include "patch/install.h"
 
 #include <fcntl.h>
@@ -25,7 +26,7 @@
 
 uint64_t tl_hijack_size(void)
 {
-    return tl_page_up(sizeof(struct tl_hijack_head));
+    return tl_kernel_page_up(sizeof(struct tl_hijack_head));
 }
 
 // While the target runs, or stands: plain memory that may be written.
@@ -155,15 +156,21 @@ static bool slot_put_back(struct tl_target *target, const struct tl_maps *maps,
                0;
 }
 
+// The kernel's page, counted from that of the first slot, that part `index` of the slots lies in.
+static size_t page_index(tl_addr slots, size_t index)
+{
+    return (size_t)((slots + index * TL_PAGE_SIZE) / tl_page_size() - slots / tl_page_size());
+}
+
 // Which pages of the slots are memory: the others were never used. Not known: all may be.
 static void pages_find(pid_t pid, tl_addr slots, uint64_t map[SLOT_PAGES])
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t size = SLOT_PAGES * sizeof *map;
+    size_t size = (page_index(slots, SLOT_PAGES - 1) + 1) * sizeof *map;
     if (fd < 0 ||
-        pread(fd, map, size, (off_t)(slots / TL_PAGE_SIZE * sizeof *map)) != (ssize_t)size)
+        pread(fd, map, size, (off_t)(slots / tl_page_size() * sizeof *map)) != (ssize_t)size)
         memset(map, 0xff, size);
     if (fd >= 0)
         close(fd);
@@ -202,7 +209,7 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
         pages_find(tl_target_pid(target), slots, there);
     }
     for (size_t i = 0; ours && i < SLOT_PAGES; i++) {
-        if (there[i] & PAGE_THERE)
+        if (there[page_index(slots, i)] & PAGE_THERE)
             count += page_put_back(target, &maps, slots + i * TL_PAGE_SIZE, trampoline);
     }
     free(there);

@@ -11,6 +11,7 @@
 #include "patch/trap.h"
 
 #include "attach/signals.h"
+#include "base/page.h"
 #include "patch/install.h"
 
 #include <ctype.h>
@@ -422,7 +423,7 @@ static struct tl_install *install_create(struct tl_install *owner)
     install->header = (struct tl_code_header){.magic = TL_CODE_MAGIC,
                                               .version = TL_LAYOUT_VERSION,
                                               .state = TL_CODE_EMPTY,
-                                              .size = tl_page_up(sizeof install->header),
+                                              .size = tl_kernel_page_up(sizeof install->header),
                                               // control_size 0: it is the owner's
                                               .control_addr = owner->header.control_addr,
                                               .controller_start = owner->header.controller_start,
@@ -473,17 +474,14 @@ void tl_traps_destroy(struct tl_traps *traps)
 
 void tl_traps_space(const struct tl_traps *traps, struct tl_space_options *out)
 {
-    *out = (struct tl_space_options){.addr_min = TL_SPACE_ADDR_MIN,
-                                     .addr_max = TL_SPACE_ADDR_MAX,
-                                     .used = traps->install->used,
-                                     .used_count = traps->install->used_count,
-                                     .mapping_limit = traps->install->mapping_limit};
+    *out = (struct tl_space_options){0};
+    tl_install_space(traps->install, out);
 }
 
 void tl_traps_plan_options(const struct tl_traps *traps, struct tl_trap_options *out)
 {
     struct tl_proc_status status;
-    *out = (struct tl_trap_options){.arch = &tl_arch_x86_64};
+    *out = (struct tl_trap_options){.arch = tl_arch_find(tl_machine)};
     out->shadow_stack =
         tl_proc_status_read(tl_target_pid(traps->owner->target), &status, NULL) == 0 &&
         status.shadow_stack;
@@ -583,14 +581,17 @@ int tl_traps_commit(struct tl_traps *traps, struct tl_space *space, const struct
         plan[i] = &blocked[i];
     }
     input.plan = plan;
-    input.mapping_count = tl_space_mappings(space, &input.mapping);
+    bool *guarded = NULL;
+    int error = tl_commit_mappings(&input, space, &guarded, diag);
     input.detour_count = tl_trap_slots(set, &input.detour);
     input.trap_count = tl_trap_rows(set, &input.trap);
     traps->install->header.trap_stepped = traps->stepped;
     struct traps_job job = {.traps = traps, .input = &input, .results = results, .diag = diag};
     input.stopped = commit_stopped;
     input.opaque = &job;
-    int error = tl_target_run(traps->owner->target, commit_run, &job, diag);
+    if (!error)
+        error = tl_target_run(traps->owner->target, commit_run, &job, diag);
+    free(guarded);
     free(plan);
     free(blocked);
     return error;

@@ -33,6 +33,8 @@ static int modules_load(struct tl_batch *batch, struct tl_maps *only, struct tl_
     image.root = root;
     int error = only ? 0 : tl_maps_read(batch->pid, &batch->maps, diag);
     if (!error)
+        tl_maps_marks_read(batch->pid, &batch->maps);
+    if (!error)
         error = tl_modules_of_process(batch->pid, &batch->maps, &image, &batch->modules, diag);
     if (!error && batch->session->batch_count == 1)
         tl_session_note(batch->session, "%s", tl_modules_notes(batch->modules));
@@ -42,6 +44,20 @@ static int modules_load(struct tl_batch *batch, struct tl_maps *only, struct tl_
             tl_modules_share(batch->modules, other->modules);
     }
     return error;
+}
+
+// A process is of this machine's kind, or it would not have been opened.
+static int arch_find(struct tl_batch *batch, struct tl_diag *diag)
+{
+    const struct tl_module *first =
+        tl_modules_count(batch->modules) ? tl_modules_get(batch->modules, 0) : NULL;
+    uint16_t machine =
+        batch->session->options.file && first ? tl_image_machine(first->image) : tl_machine;
+    batch->arch = tl_arch_find(machine);
+    if (!batch->arch)
+        return tl_diag_set(diag, TL_E_UNSUPPORTED, "%s: is for machine %u, which is not supported",
+                           first ? first->path : "the program", machine);
+    return 0;
 }
 
 int tl_batch_create(struct tl_session *session, struct tl_target *target, bool target_owned,
@@ -65,6 +81,8 @@ int tl_batch_create(struct tl_session *session, struct tl_target *target, bool t
     if (only)
         batch->maps = *only;
     int error = modules_load(batch, only, diag);
+    if (!error)
+        error = arch_find(batch, diag);
     if (!error)
         *out = batch;
     return error;
@@ -207,15 +225,12 @@ static void progress(const struct tl_batch *batch, const char *what, size_t done
 
 static int plan_all(struct tl_batch *batch, struct tl_diag *diag)
 {
-    struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = batch->faults};
-    struct tl_proc_status status;
-    plan.shadow_stack = !tl_proc_status_read(batch->pid, &status, NULL) && status.shadow_stack;
+    struct tl_plan_options plan = {.arch = batch->arch, .faults = batch->faults};
+    plan.shadow_stack = tl_batch_shadow_stack(batch);
     plan.emit.action = TL_ACTION_COUNT;
     tl_install_emit_input(batch->install, &plan.emit);
-    struct tl_space_options space = {.addr_min = TL_SPACE_ADDR_MIN,
-                                     .addr_max = TL_SPACE_ADDR_MAX,
-                                     .lean = tl_proc_maps_cost(batch->pid)};
-    space.used_count = tl_install_used_ranges(batch->install, &space.used, &space.mapping_limit);
+    struct tl_space_options space = {.lean = tl_proc_maps_cost(batch->pid)};
+    tl_install_space(batch->install, &space);
     int error = tl_space_create(&space, &batch->space, diag);
     if (error)
         return error;

@@ -3,6 +3,8 @@
 #include "session/internal.h"
 #include "session/traps.h"
 
+#include "base/page.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +13,6 @@
 #define RANGES_MAX 262144u          // more mappings than vm.max_map_count usually allows
 #define OURS "/memfd:trapless:"
 #define FIXED_HEAP_GAP (32ull << 20)
-// Where Linux puts a position-independent program and a library of it, x86-64, without randomness
-// (arch/x86/include/asm/elf.h: ELF_ET_DYN_BASE; libraries below the stack's room).
-#define PROGRAM_BASE 0x555555554000ull
-#define LIBRARY_BASE 0x7ffff7000000ull
 #define LIBRARY_NEIGHBOURS (64ull << 20) // other libraries, on each side
 #define EXPLAIN_BATCH 1024u // sites planned at once: bounds the memory of a whole library's explain
 
@@ -49,7 +47,8 @@ static void file_move(struct tl_batch *batch)
         const struct tl_module_facts *facts = NULL;
         if (tl_image_facts(module->image, &facts, NULL) || facts->position_fixed)
             continue;
-        module->bias = (int64_t)(tl_image_soname(module->image) ? LIBRARY_BASE : PROGRAM_BASE);
+        module->bias = (int64_t)(tl_image_soname(module->image) ? batch->arch->library_base
+                                                               : batch->arch->program_base);
     }
 }
 
@@ -70,9 +69,9 @@ static size_t file_ranges(struct tl_batch *batch, struct tl_range *range)
         }
         if (!segments)
             continue;
-        low = tl_page_down(low + (tl_addr)module->bias);
-        high = tl_page_up(high + (tl_addr)module->bias);
-        if (module->bias == (int64_t)LIBRARY_BASE) {
+        low = tl_kernel_page_down(low + (tl_addr)module->bias);
+        high = tl_kernel_page_up(high + (tl_addr)module->bias);
+        if (module->bias == (int64_t)batch->arch->library_base) {
             range[count++] = (struct tl_range){low - LIBRARY_NEIGHBOURS, high + LIBRARY_NEIGHBOURS};
             continue;
         }
@@ -97,7 +96,9 @@ static int space_create(struct tl_batch *batch, struct tl_diag *diag)
         .used_count = count,
         .mapping_limit = TL_SPACE_MAPPINGS_DEFAULT,
         .addr_min = TL_SPACE_ADDR_MIN,
-        .addr_max = TL_SPACE_ADDR_MAX,
+        .addr_max = batch->session->options.file ? batch->arch->addr_end
+                                                 : tl_addr_limit(range, count),
+        .page_size = batch->session->options.file ? 0 : tl_page_size(),
     };
     int error = tl_space_create(&options, &batch->space, diag);
     free(range);
@@ -143,16 +144,19 @@ int tl_batch_explain(struct tl_batch *batch, struct tl_diag *diag)
     int error = space_create(batch, diag);
     if (error)
         return error;
-    struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .alone = true};
+    struct tl_plan_options plan = {.arch = batch->arch, .alone = true};
     // A process that handles faults: each handler is taken to get its probes.
     if (batch->pid && tl_faults_caught(batch->pid))
         plan.faults = TL_FAULT_RESUMED;
     // Addresses in the middle of the usable space stand in for the target's; only sizes depend on them.
-    tl_addr agent = TL_SPACE_ADDR_MAX / 2 + 2 * TL_PAGE_SIZE;
+    tl_addr middle = tl_page_down(batch->arch->addr_end / 2), agent = middle + 4 * TL_PAGE_SIZE;
     plan.emit = (struct tl_emit_in){.action = TL_ACTION_COUNT,
-                                    .thread_pointer = TL_TP_FS_WORD,
-                                    .table_addr = TL_SPACE_ADDR_MAX / 2,
-                                    .control_addr = TL_SPACE_ADDR_MAX / 2 + TL_PAGE_SIZE,
+                                    .thread_pointer = batch->arch->thread_pointer,
+                                    .table_addr = middle + TL_TABLE_OFF,
+                                    .control_addr = middle,
+                                    .homes_addr = middle + TL_HOMES_OFF,
+                                    .homes_shift = TL_HOMES_SHIFT_DEFAULT,
+                                    .atomics = true,
                                     .slow_addr = agent,
                                     .call_addr = agent,
                                     .leave_addr = agent};

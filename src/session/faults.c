@@ -207,9 +207,8 @@ static int guard_requests(struct tl_batch *batch, struct tl_session_guard *guard
 static int guard_commit(struct tl_batch *batch, struct tl_session_guard *guard,
                         const struct tl_plan_request *requests, struct tl_diag *diag)
 {
-    struct tl_plan_options plan = {.arch = &tl_arch_x86_64, .faults = TL_FAULT_LONE};
-    struct tl_space_options options = {.addr_min = TL_SPACE_ADDR_MIN,
-                                       .addr_max = TL_SPACE_ADDR_MAX};
+    struct tl_plan_options plan = {.arch = batch->arch, .faults = TL_FAULT_LONE};
+    struct tl_space_options options = {0};
     struct tl_space *space = NULL;
     struct tl_plan_set *plans = NULL;
     struct tl_emit_in own = {0};
@@ -217,8 +216,7 @@ static int guard_commit(struct tl_batch *batch, struct tl_session_guard *guard,
     tl_install_emit_input(guard->install, &own);
     plan.emit.call_addr = own.call_addr;
     plan.emit.leave_addr = own.leave_addr;
-    options.used_count =
-        tl_install_used_ranges(guard->install, &options.used, &options.mapping_limit);
+    tl_install_space(guard->install, &options);
     int error = tl_space_create(&options, &space, diag);
     if (!error)
         error = tl_plan_sites(&plan, space, batch->plan_modules,

@@ -76,6 +76,7 @@ struct tl_batch {
     struct tl_target *target; // NULL for a file; shared by the batches of one process
     bool target_owned;
     pid_t pid;
+    const struct tl_arch *arch; // of its program
     struct tl_maps maps;
     struct tl_modules *modules;
     struct tl_sites sites;
@@ -168,6 +169,8 @@ int tl_batch_points(struct tl_batch *batch, size_t first, size_t count, struct t
 size_t tl_batch_points_fallback(struct tl_batch *batch, size_t first, size_t count);
 
 // ---- plan_input.c
+// A shadow stack is in force in the process.
+bool tl_batch_shadow_stack(const struct tl_batch *batch);
 // Facts for each point -> requests (which replace those of the last call). Fills plan_modules too.
 int tl_batch_requests(struct tl_batch *batch, struct tl_diag *diag);
 // Fills plan_modules.
@@ -216,6 +219,8 @@ void tl_session_guards_destroy(struct tl_batch *batch);
 bool tl_refusal_of_jump(enum tl_refusal refusal);
 
 // ---- report.c, exits.c, expand.c, kernel.c
+// NULL: made for a machine that we don't know.
+const struct tl_arch *tl_session_arch(const struct tl_module *module);
 // The instruction at vaddr, from the module's file. false: no text, or none.
 bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *out);
 // The vaddrs of all instructions by which the handler at vaddr returns. false: not all are known,

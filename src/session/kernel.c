@@ -131,7 +131,7 @@ static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
             continue;
         }
         struct tl_insn insn;
-        if (tl_session_insn(module, site->vaddr, &insn) && tl_arch_x86_64.uprobe_breaks(&insn)) {
+        if (tl_session_insn(module, site->vaddr, &insn) && batch->arch->uprobe_breaks(&insn)) {
             batch->state[i].refusal = TL_REFUSE_KERNEL_WRONG;
             continue;
         }

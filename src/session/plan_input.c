@@ -6,6 +6,31 @@
 
 #include <stdlib.h>
 
+bool tl_batch_shadow_stack(const struct tl_batch *batch)
+{
+    struct tl_proc_status status;
+    bool found = batch->pid && !tl_proc_status_read(batch->pid, &status, NULL) && status.shadow_stack;
+    for (size_t i = 0; i < batch->maps.count; i++)
+        found |= batch->maps.map[i].shadow_stack;
+    return found;
+}
+
+// The module's text is mapped guarded (arm64: BTI).
+static bool module_guarded(const struct tl_batch *batch, const struct tl_module *module)
+{
+    const struct tl_segment *segment = NULL;
+    size_t count = batch->maps.count ? tl_image_segments(module->image, &segment) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct tl_map *map =
+            segment[i].prot & TL_PROT_EXEC
+                ? tl_maps_at(&batch->maps, segment[i].vaddr + (tl_addr)module->bias)
+                : NULL;
+        if (map && map->guarded)
+            return true;
+    }
+    return false;
+}
+
 // Bias, padding and text range of every module that is analysed by now.
 int tl_session_modules(struct tl_batch *batch, struct tl_diag *diag)
 {
@@ -18,6 +43,7 @@ int tl_session_modules(struct tl_batch *batch, struct tl_diag *diag)
         struct tl_module *module = tl_modules_get(batch->modules, i);
         struct tl_plan_module *input = &batch->plan_modules[i];
         input->bias = module->bias;
+        input->guarded = module_guarded(batch, module);
         if (!module->analysis)
             continue;
         input->padding_count = tl_analysis_padding(module->analysis, &input->padding);
@@ -102,7 +128,8 @@ static int request_begin(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
         batch->request_max = max;
     }
     struct tl_plan_request *request = &batch->requests[batch->request_count];
-    *request = (struct tl_plan_request){.bias = owner->bias, .module = module};
+    *request = (struct tl_plan_request){
+        .bias = owner->bias, .module = module, .guarded = module_guarded(batch, owner)};
     error = tl_analysis_site(owner->analysis, vaddr, &request->facts, diag);
     if (!error)
         batch->request_count++;

@@ -62,6 +62,11 @@ static void reason_fill(struct tl_batch *batch, size_t index, struct tl_site_rep
                        returns, between, note);
 }
 
+const struct tl_arch *tl_session_arch(const struct tl_module *module)
+{
+    return tl_arch_find(tl_image_machine(module->image));
+}
+
 bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *out)
 {
     const struct tl_module_facts *facts = NULL;
@@ -72,7 +77,8 @@ bool tl_session_insn(struct tl_module *module, tl_addr vaddr, struct tl_insn *ou
         if (vaddr < text->vaddr || vaddr - text->vaddr >= text->size)
             continue;
         size_t off = vaddr - text->vaddr;
-        return !tl_arch_x86_64.decode(text->bytes + off, text->size - off, vaddr, out);
+        const struct tl_arch *arch = tl_session_arch(module);
+        return arch && !arch->decode(text->bytes + off, text->size - off, vaddr, out);
     }
     return false;
 }

@@ -113,7 +113,8 @@ static bool batch_prepares(const struct tl_batch *batch)
 static enum tl_refusal process_refusal(struct tl_batch *batch, struct tl_trampolines *out)
 {
     struct tl_proc_status status;
-    if (batch->pid && (tl_proc_status_read(batch->pid, &status, NULL) || status.shadow_stack))
+    if (batch->pid &&
+        (tl_proc_status_read(batch->pid, &status, NULL) || tl_batch_shadow_stack(batch)))
         return TL_REFUSE_TRAMPOLINE;
     if (batch->pid && tl_proc_maps_cost(batch->pid)) // the slots are megabytes of address space
         return TL_REFUSE_TRAMPOLINE;
@@ -225,7 +226,7 @@ static void frame_step(const struct tl_arch *arch, struct frame *frame, const st
 // Whether the function's code leaves its return address to its returns.
 static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t size)
 {
-    const struct tl_arch *arch = &tl_arch_x86_64;
+    const struct tl_arch *arch = tl_session_arch(module);
     struct frame frame = {.fp = TL_DEPTH_UNKNOWN};
     struct tl_insn insn;
     if (size > CODE_MAX)

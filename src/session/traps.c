@@ -167,6 +167,7 @@ static int plan_and_commit(struct tl_batch *batch, struct tl_batch_traps *traps,
     tl_traps_plan_options(traps->traps, &options);
     options.rungs = method_rungs(batch->session);
     options.faults = traps->faults;
+    options.shadow_stack |= tl_batch_shadow_stack(batch);
     int error = tl_space_create(&space_options, &space, diag);
     if (!error)
         error = tl_plan_traps(&options, space, traps->request, traps->count, &set, diag);

@@ -31,6 +31,12 @@ const struct tl_arch tl_arch_x86_64 = {
     .slot_size = 32,
     .jump_reach_min = INT32_MIN,
     .jump_reach_max = INT32_MAX,
+    // Four-level page tables (Linux, arch/x86/include/asm/page_64_types.h: DEFAULT_MAP_WINDOW);
+    // ELF_ET_DYN_BASE of arch/x86/include/asm/elf.h; libraries below the stack's room.
+    .addr_end = 0x7ffffffff000,
+    .program_base = 0x555555554000,
+    .library_base = 0x7ffff7000000,
+    .thread_pointer = TL_TP_FS_WORD,
     .decode = tl_x86_64_decode,
     .skim = tl_x86_64_skim,
     .define = tl_x86_64_define,

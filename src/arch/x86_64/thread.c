@@ -2,9 +2,14 @@
 //
 // Pure but for the layout of struct user_regs_struct. Invariant: code that tl_stub_build writes
 // touches no memory, no flag and no register that it does not set to its value at home.
+#include "arch/x86_64/kernel_registers.h"
 #include "attach/isa.h"
+#include "attach/target.h"
+#include "emit/emit.h"
 
+#include <elf.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
 
@@ -25,7 +30,17 @@
 _Static_assert(sizeof(struct user_regs_struct) <= TL_REGS_WORDS_MAX * 8, "registers fit");
 _Static_assert(STUB_SIZE <= TL_STUB_SIZE_MAX, "stub fits");
 
-const uint8_t tl_breakpoint_byte = 0xcc; // int3
+const uint16_t tl_machine = EM_X86_64;
+const struct tl_breakpoint tl_breakpoint = {{0xcc}, 1, 1}; // int3
+const struct tl_regs_more tl_regs_more = {0};
+const struct tl_call_insn tl_call_insn = {.size = 0};
+const long tl_call_nothing = SYS_getpid;
+const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{0}};
+// glibc, nptl/descr.h, struct pthread; musl, pthread_impl.h. The pointer's own word comes first.
+const struct tl_tid_place tl_tid_place = {{0x2d0, 0x30}, 8, 2048};
+const struct tl_sigreturn_code tl_sigreturn_code = {.size = 0}; // a handler has a restorer
+const int tl_kernel_args[6] = TL_KERNEL_REGISTER_ARGS;
+const int tl_kernel_return = TL_KERNEL_REGISTER_RETURN;
 
 static struct user_regs_struct regs_user(const struct tl_regs *regs)
 {
@@ -100,10 +115,12 @@ bool tl_regs_call_reissuable(const struct tl_regs *regs)
     return false;
 }
 
-static bool result_restarts(int64_t result)
+bool tl_regs_call_restarts(const struct tl_regs *regs)
 {
-    return result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND ||
-           result == -ERESTART_RESTARTBLOCK;
+    int64_t result = tl_regs_call_result(regs);
+    return tl_regs_call_number(regs) >= 0 &&
+           (result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND ||
+            result == -ERESTART_RESTARTBLOCK);
 }
 
 void tl_regs_reissue(struct tl_regs *regs)
@@ -115,6 +132,70 @@ void tl_regs_reissue(struct tl_regs *regs)
     user.rip -= SYSCALL_SIZE;
     regs_store(regs, &user);
 }
+
+// ---- the registers say all that the kernel knows of a call --------------------------------------
+
+bool tl_regs_call_ordinary(const struct tl_regs *begun)
+{
+    (void)begun;
+    return true;
+}
+
+void tl_regs_call_ended(struct tl_regs *ended, const struct tl_regs *begun,
+                        const struct tl_regs *before)
+{
+    (void)ended;
+    (void)begun;
+    (void)before;
+}
+
+bool tl_regs_call_suspected(const struct tl_regs *regs)
+{
+    (void)regs;
+    return false;
+}
+
+long tl_regs_call_suspect(const struct tl_regs *regs)
+{
+    return tl_regs_call_number(regs);
+}
+
+void tl_regs_call_known(struct tl_regs *regs, long number, uint64_t first_argument)
+{
+    (void)regs;
+    (void)number;
+    (void)first_argument;
+}
+
+uint64_t tl_regs_call_first_argument(const struct tl_regs *regs)
+{
+    return regs_user(regs).rdi;
+}
+
+void tl_regs_settled(const struct tl_regs *home, struct tl_regs *out)
+{
+    *out = *home;
+}
+
+void tl_regs_signalled(const struct tl_regs *home, bool caught, struct tl_regs *out)
+{
+    (void)caught;
+    *out = *home;
+}
+
+bool tl_vector_live(const uint8_t head[TL_VECTOR_HEAD])
+{
+    (void)head;
+    return false; // a call leaves vector registers alone
+}
+
+size_t tl_vector_size(const uint8_t head[TL_VECTOR_HEAD])
+{
+    (void)head;
+    return 0;
+}
+
+// ---- calls of ours ------------------------------------------------------------------------------
 
 void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
                        const uint64_t args[6], struct tl_regs *out)
@@ -132,13 +213,14 @@ void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
     regs_store(out, &user);
 }
 
-void tl_regs_skip_call(struct tl_regs *regs, tl_addr pc)
+unsigned tl_regs_skip_call(struct tl_regs *regs, tl_addr pc)
 {
     struct user_regs_struct user = regs_user(regs);
     user.orig_rax = UINT64_MAX; // no call of that number: none is made
     user.rax = 0;
     user.rip = pc;
     regs_store(regs, &user);
+    return 0;
 }
 
 bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out)
@@ -165,10 +247,18 @@ static uint8_t *put_move(uint8_t *at, unsigned reg, uint64_t value)
 // The registers of the stub's moves, in order: rax rcx rdx rsi rdi r8 r9 r10 r11.
 static const uint8_t move_order[STUB_MOVES] = {0, 1, 2, 6, 7, 8, 9, 10, 11};
 
-size_t tl_stub_build(const struct tl_regs *home, uint8_t out[TL_STUB_SIZE_MAX])
+bool tl_stub_reaches(tl_addr stub_addr, tl_addr pc)
+{
+    (void)stub_addr;
+    (void)pc;
+    return true;
+}
+
+size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[TL_STUB_SIZE_MAX])
 {
     struct tl_regs settled = *home;
-    if (tl_regs_call_number(home) >= 0 && result_restarts(tl_regs_call_result(home)))
+    (void)stub_addr;
+    if (tl_regs_call_restarts(home))
         tl_regs_reissue(&settled);
     struct user_regs_struct user = regs_user(&settled);
     const uint64_t values[STUB_MOVES] = {user.rax, user.rcx, user.rdx, user.rsi, user.rdi,
@@ -220,4 +310,26 @@ size_t tl_stub_match(const uint8_t *bytes, size_t size)
     }
     const uint8_t *jump = bytes + SYSCALL_SIZE + STUB_MOVES * MOVE_SIZE;
     return memcmp(jump, "\xff\x25\0\0\0\0", 6) == 0 ? STUB_SIZE : 0;
+}
+
+// ---- what else patch asks -----------------------------------------------------------------------
+
+#define HWCAP2_FSGSBASE 2u // asm/hwcap2.h
+
+int tl_thread_pointer_way(bool word)
+{
+    if (word)
+        return TL_TP_FS_WORD;
+    return getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE ? TL_TP_FSBASE : TL_TP_SHARED;
+}
+
+bool tl_atomics_there(uint64_t hwcap)
+{
+    (void)hwcap;
+    return true;
+}
+
+bool tl_pages_marked(void)
+{
+    return false;
 }
