@@ -10,15 +10,24 @@
 #include <stdio.h>
 #include <string.h>
 
+// The modes are an array in Zydis 4.0 and bits in 4.1; meson asks which.
+#ifdef TL_ZYDIS_MODE_BITS
+#define MODES(a, b, c, d, e, f)                                                                    \
+    1u << (a) | 1u << (b) | 1u << (c) | 1u << (d) | 1u << (e) | 1u << (f)
+#else
+#define MODES(a, b, c, d, e, f)                                                                    \
+    {                                                                                              \
+        [a] = ZYAN_TRUE, [b] = ZYAN_TRUE, [c] = ZYAN_TRUE, [d] = ZYAN_TRUE, [e] = ZYAN_TRUE,       \
+        [f] = ZYAN_TRUE                                                                            \
+    }
+#endif
+
 const ZydisDecoder tl_x86_64_decoder = {
     .machine_mode = ZYDIS_MACHINE_MODE_LONG_64,
     .stack_width = ZYDIS_STACK_WIDTH_64,
-    .decoder_mode = {[ZYDIS_DECODER_MODE_MPX] = ZYAN_TRUE,
-                     [ZYDIS_DECODER_MODE_CET] = ZYAN_TRUE,
-                     [ZYDIS_DECODER_MODE_LZCNT] = ZYAN_TRUE,
-                     [ZYDIS_DECODER_MODE_TZCNT] = ZYAN_TRUE,
-                     [ZYDIS_DECODER_MODE_WBNOINVD] = ZYAN_TRUE,
-                     [ZYDIS_DECODER_MODE_CLDEMOTE] = ZYAN_TRUE},
+    .decoder_mode =
+        MODES(ZYDIS_DECODER_MODE_MPX, ZYDIS_DECODER_MODE_CET, ZYDIS_DECODER_MODE_LZCNT,
+              ZYDIS_DECODER_MODE_TZCNT, ZYDIS_DECODER_MODE_WBNOINVD, ZYDIS_DECODER_MODE_CLDEMOTE),
 };
 
 unsigned tl_x86_64_reg_number(ZydisRegister reg)
@@ -301,7 +310,8 @@ static void set_operand_use(struct tl_insn *out, const ZydisDecodedInstruction *
     }
     if (may_fault(zydis, row, memory && (row->traits & TRAIT_FETCH) == 0))
         out->flags |= TL_INSN_MAY_FAULT;
-    bool linked = out->flow == TL_FLOW_CALL || out->flow == TL_FLOW_ICALL || out->flow == TL_FLOW_RET;
+    bool linked =
+        out->flow == TL_FLOW_CALL || out->flow == TL_FLOW_ICALL || out->flow == TL_FLOW_RET;
     if ((out->flags & TL_INSN_MAY_FAULT) != 0 && !named && (linked || row->fault == FAULT_MEMORY))
         out->flags |= TL_INSN_FAULT_STACK;
     if (is_zeroing(zydis, operands))
