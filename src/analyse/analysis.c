@@ -400,6 +400,7 @@ void tl_analysis_destroy(struct tl_analysis *analysis)
     free(analysis->region);
     free(analysis->function);
     free(analysis->jump);
+    free(analysis->edge);
     free(analysis->crossing);
     free(analysis->padding);
     tl_addr_list_deinit(&analysis->pointers);

@@ -46,6 +46,7 @@ struct function_state {
     uint32_t group;       // functions whose code leads into each other's middle: union-find parent
     bool decoded;         // all that direct control flow reaches from its start and pads
     uint32_t jumps;       // indirect jumps in it
+    uint32_t edges;       // 1 + index in the analysis's edges of the last one of its tables, or 0
     bool called;          // its start is called, or its address is taken
     bool unproved;        // an indirect jump of it may lead anywhere
     bool bad;             // control flow ran into bytes that are no instruction
@@ -61,6 +62,12 @@ struct jump {
     bool done;
     bool resolved;       // by tables: targets are all it may reach; else: a pointer, or unknown
     size_t first, count; // in jump_targets
+};
+
+// A jump through a table, and a place in the same function that it leads to.
+struct edge {
+    tl_addr from, to;
+    uint32_t before; // as function_state.edges: the next one of the function
 };
 
 // A branch, or falling through, from code of one function into another's.
@@ -88,6 +95,8 @@ struct tl_analysis {
     struct jump *jump;        // sorted by address when module_done
     size_t jump_count, jump_capacity;
     struct addr_list jump_targets;
+    struct edge *edge;
+    size_t edge_count, edge_capacity;
     size_t code_count;        // instructions decoded so far
     struct graph *jump_graph; // tables.c: of the function looked at last, when code_count was ...
     size_t jump_graph_count;

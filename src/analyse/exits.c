@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define EXIT_PIECES_MAX 16 // the function and its moved-away parts
+#define CONSTANT_STEPS_MAX 16 // instructions between a large frame's size and its use
 #define STUB_INSNS_MAX 4   // adrp, ldr, add, br
 #define DEPTH_UNKNOWN INT32_MIN
 #define DEPTH_UNWOUND                                                                              \
@@ -285,6 +286,28 @@ static int32_t depth_from(const struct exit_walk *walk, const struct place_state
     return from != TL_DEF_REG_NONE && from == state->base ? depth_add(8, plus) : DEPTH_UNKNOWN;
 }
 
+// What a register holds before the instruction at addr, if a straight run before it says so.
+static bool constant_before(const struct exit_walk *walk, tl_addr addr, unsigned reg, int32_t *out)
+{
+    for (unsigned step = 0; step < CONSTANT_STEPS_MAX; step++) {
+        struct tl_insn insn;
+        struct tl_definition def;
+        if (tl_is_barrier(walk->analysis, addr))
+            return false;
+        addr = tl_code_before(walk->analysis, addr);
+        if (addr == 0 || !tl_decode_at(walk->analysis, addr, true, &insn))
+            return false;
+        walk->analysis->arch->define(&insn, reg, &def);
+        if (def.kind == TL_DEF_ADDR && def.value < DEPTH_MAX) {
+            *out = (int32_t)def.value;
+            return true;
+        }
+        if (def.kind != TL_DEF_KEEP)
+            return false;
+    }
+    return false;
+}
+
 static struct place_state state_behind(const struct exit_walk *walk, const struct node *node,
                                        const struct place_state *before)
 {
@@ -297,6 +320,9 @@ static struct place_state state_behind(const struct exit_walk *walk, const struc
     walk->analysis->arch->stack(&insn, &step);
     after.sp = depth_from(walk, before, step.sp_from, step.sp_plus);
     after.fp = depth_from(walk, before, step.fp_from, step.fp_plus);
+    int32_t moved;
+    if (step.moved_sign != 0 && constant_before(walk, node->addr, step.moved_by, &moved))
+        after.sp = depth_add(before->sp, step.moved_sign * moved);
     if (step.copy_reg != TL_DEF_REG_NONE && depth_add(before->sp, step.copy_plus) == 8)
         after.base = step.copy_reg;
     if (step.copy_reg != TL_DEF_REG_NONE && step.copy_plus == 0 && depth_known(before->sp) &&

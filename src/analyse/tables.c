@@ -91,6 +91,33 @@ static int reach_step(struct search *search, uint32_t node, unsigned reg, struct
     }
 }
 
+static bool in_list(const struct addr_list *list, tl_addr addr)
+{
+    size_t at = tl_addr_list_lower(list, addr);
+    return at < list->count && list->item[at] == addr;
+}
+
+// Goes on before the jumps whose tables lead here. *outside: somebody else may come here too.
+static int ask_jumps(struct search *search, uint32_t node, unsigned reg, bool *outside)
+{
+    const struct tl_analysis *analysis = search->analysis;
+    tl_addr addr = search->graph->node[node].addr;
+    bool found = false;
+    int status = 0;
+    for (uint32_t i = analysis->function[search->graph->function].edges; i != 0 && status == 0;
+         i = analysis->edge[i - 1].before) {
+        const struct edge *edge = &analysis->edge[i - 1];
+        uint32_t from = edge->to == addr ? tl_graph_find(search->graph, edge->from) : NODE_NONE;
+        if (from == NODE_NONE)
+            continue;
+        found = true;
+        status = ask(search, from, reg);
+    }
+    *outside = !found || node == 0 || in_list(&analysis->pointers, addr) ||
+               in_list(&analysis->pads, addr);
+    return status;
+}
+
 // All definitions of reg that reach the point just before node.
 static int reach(struct search *search, uint32_t node, unsigned reg, struct reach *out)
 {
@@ -104,8 +131,10 @@ static int reach(struct search *search, uint32_t node, unsigned reg, struct reac
         uint64_t item = search->work.item[--search->work.count];
         uint32_t at = (uint32_t)(item >> 8);
         uint32_t first = graph->pred_first[at], end = graph->pred_first[at + 1];
-        if (first == end || at == 0 || tl_is_entered(search->analysis, graph->node[at].addr))
-            out->outside = true;
+        bool outside = first == end || at == 0;
+        if (outside || tl_is_entered(search->analysis, graph->node[at].addr))
+            status = ask_jumps(search, at, (unsigned)(item & 0xff), &outside);
+        out->outside = out->outside || outside;
         for (uint32_t i = first; i < end && status == 0; i++)
             status = reach_step(search, graph->pred[i], (unsigned)(item & 0xff), out);
     }
@@ -225,31 +254,60 @@ static bool unchanged(const struct search *search, uint32_t from, uint32_t to, u
     return from <= to;
 }
 
+// The only node that leads to this one, by falling through or by a direct branch (*taken); NODE_NONE: there
+// may be more.
+static uint32_t only_before(const struct search *search, uint32_t node, bool *taken)
+{
+    const struct graph *graph = search->graph;
+    *taken = false;
+    if (node == 0)
+        return NODE_NONE;
+    if (graph->node[node - 1].next == node &&
+        !tl_is_barrier(search->analysis, graph->node[node].addr))
+        return node - 1;
+    uint32_t first = graph->pred_first[node];
+    if (graph->pred_first[node + 1] != first + 1 ||
+        tl_is_entered(search->analysis, graph->node[node].addr))
+        return NODE_NONE;
+    uint32_t before = graph->pred[first];
+    *taken = graph->node[before].next != node;
+    return before;
+}
+
+// The bound that a conditional branch proves, with the compare right before it.
+static bool branch_bound(const struct search *search, uint32_t at, bool taken, unsigned index,
+                         uint64_t *count)
+{
+    const struct graph *graph = search->graph;
+    struct tl_insn compare, branch;
+    unsigned reg;
+    return at > 0 && graph->node[at - 1].next == at &&
+           !tl_is_barrier(search->analysis, graph->node[at].addr) &&
+           tl_decode_at(search->analysis, graph->node[at].addr, true, &branch) &&
+           tl_decode_at(search->analysis, graph->node[at - 1].addr, true, &compare) &&
+           search->analysis->arch->bound(&compare, &branch, taken, &reg, count) && reg == index &&
+           *count <= TABLE_ENTRIES_MAX;
+}
+
 // The number of entries that a check before the load allows; 0: none found.
 static uint64_t table_bound(const struct search *search, uint32_t node, unsigned index)
 {
-    const struct graph *graph = search->graph;
-    for (unsigned step = 0; step < BOUND_STEPS_MAX && index < REG_COUNT && node > 1; step++, node--) {
+    for (unsigned step = 0; step < BOUND_STEPS_MAX && index < REG_COUNT; step++) {
         struct tl_definition def;
-        struct tl_insn compare, branch;
-        unsigned reg;
         uint64_t count;
-        const struct node *before = &graph->node[node - 1];
-        // Only one way may lead here: from the instruction before.
-        if (before->next != node || tl_is_barrier(search->analysis, graph->node[node].addr))
+        bool taken;
+        // Only one way may lead here.
+        uint32_t before = only_before(search, node, &taken);
+        if (before == NODE_NONE)
             return 0;
-        if (before->flow == TL_FLOW_COND) {
+        node = before;
+        if (search->graph->node[node].flow == TL_FLOW_COND) {
             // A compare may stand some instructions before its branch; only the nearest is tried.
-            if (graph->node[node - 2].next == node - 1 &&
-                !tl_is_barrier(search->analysis, before->addr) &&
-                tl_decode_at(search->analysis, before->addr, true, &branch) &&
-                tl_decode_at(search->analysis, graph->node[node - 2].addr, true, &compare) &&
-                search->analysis->arch->bound(&compare, &branch, &reg, &count) && reg == index &&
-                count <= TABLE_ENTRIES_MAX)
+            if (branch_bound(search, node, taken, index, &count))
                 return count;
             continue; // another check in between changes no register
         }
-        define(search, node - 1, index, &def);
+        define(search, node, index, &def);
         if (def.kind == TL_DEF_COPY)
             index = def.a;
         else if (def.kind != TL_DEF_KEEP)
@@ -332,6 +390,21 @@ static bool entries_form(const struct tl_definition *load, const struct tl_defin
 // Reads one table of `bound` entries (0: unknown, then it ends where the next address is taken, or
 // an entry leads out of the text). Each entry is decoded before the next is read: it may be what
 // shows where the next table begins. Returns how many there are: 0, this is no table of this jump.
+//
+// Short entries prove little by themselves: they must all lead to code of the function, and to landing
+// instructions or none.
+static bool entry_fits(const struct tl_analysis *analysis, const struct jump *jump, tl_addr target,
+                       bool first, bool *landing)
+{
+    struct tl_insn insn;
+    if (tl_function_at(analysis, target) != jump->function || !tl_may_start(analysis, target) ||
+        !tl_decode_at(analysis, target, true, &insn) || insn.refusal == TL_REFUSE_UNKNOWN_INSN)
+        return false;
+    bool lands = (insn.flags & TL_INSN_LANDING) != 0;
+    *landing = first ? lands : *landing;
+    return lands == *landing;
+}
+
 static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, tl_addr table,
                          tl_addr base, const struct entries *form, uint64_t bound,
                          struct addr_list *targets, int *status)
@@ -340,6 +413,7 @@ static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, 
     size_t count = 0, first = targets->count, seen = analysis->leas_sorted;
     tl_addr end = table_end(analysis, table);
     bool own = false; // at least one entry must lead into the function itself
+    bool landing = false;
     for (; count < limit && *status == 0; count++) {
         tl_addr offset, entry = table + count * form->size;
         end = bound != 0 ? end : table_end_new(analysis, table, seen, end);
@@ -349,7 +423,8 @@ static size_t table_read(struct tl_analysis *analysis, const struct jump *jump, 
         if (!entry_read(analysis, entry, form, &offset))
             break;
         tl_addr target = base + offset;
-        if (tl_region_at(analysis, target) == NULL)
+        if (tl_region_at(analysis, target) == NULL ||
+            (form->size < OFFSET_SIZE && !entry_fits(analysis, jump, target, count == 0, &landing)))
             break;
         *status = tl_addr_list_push(targets, target);
         if (tl_function_at(analysis, target) != jump->function)
@@ -639,6 +714,22 @@ static int graph_get(struct tl_analysis *analysis, uint32_t function, struct gra
     return 0;
 }
 
+static int edge_add(struct tl_analysis *analysis, const struct jump *jump, tl_addr to)
+{
+    struct function_state *state = &analysis->function[jump->function];
+    if (analysis->edge_count == analysis->edge_capacity) {
+        size_t capacity = analysis->edge_capacity == 0 ? 256 : analysis->edge_capacity * 2;
+        struct edge *edge = reallocarray(analysis->edge, capacity, sizeof(*edge));
+        if (edge == NULL || capacity > UINT32_MAX)
+            return TL_E_NOMEM;
+        analysis->edge = edge;
+        analysis->edge_capacity = capacity;
+    }
+    analysis->edge[analysis->edge_count++] = (struct edge){jump->addr, to, state->edges};
+    state->edges = (uint32_t)analysis->edge_count;
+    return 0;
+}
+
 // Notes what was found about a jump and decodes where it leads.
 static int outcome_take(struct tl_analysis *analysis, struct jump *jump, enum outcome outcome,
                         struct addr_list *targets)
@@ -654,7 +745,10 @@ static int outcome_take(struct tl_analysis *analysis, struct jump *jump, enum ou
     for (size_t i = 0; i < targets->count && status == 0; i++) {
         tl_set_entered(analysis, targets->item[i]);
         status = tl_addr_list_push(&analysis->jump_targets, targets->item[i]);
-        if (status == 0 && tl_function_at(analysis, targets->item[i]) == jump->function)
+        if (status != 0 || tl_function_at(analysis, targets->item[i]) != jump->function)
+            continue;
+        status = jump->resolved ? edge_add(analysis, jump, targets->item[i]) : 0;
+        if (status == 0)
             status = tl_code_flood(analysis, targets->item[i], true);
     }
     return status;

@@ -40,6 +40,9 @@ struct tl_stack_step {
     uint8_t sp_from, fp_from;
     uint8_t copy_reg; // another register that becomes the old stack pointer + copy_plus, or NONE
     int32_t sp_plus, fp_plus, copy_plus;
+    // Where sp_from is NONE: the stack pointer is moved by what this register holds, up (1) or down (-1).
+    uint8_t moved_by;
+    int8_t moved_sign; // 0: it is not
 };
 
 #define TL_DEPTH_UNKNOWN INT64_MIN
@@ -78,10 +81,10 @@ struct tl_arch {
     // whole.
     bool (*address)(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
 
-    // Going on behind `branch`, right behind `compare`, proves that register *reg is, unsigned,
-    // below *count. false: they prove no such thing. Bounds of jump tables.
-    bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
-                  uint64_t *count);
+    // Going on behind `branch` (taken: going where it leads), right behind `compare`, proves that register
+    // *reg is, unsigned, below *count. false: they prove no such thing. Bounds of jump tables.
+    bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
+                  unsigned *reg, uint64_t *count);
 
     // The stack pointer and fp_reg, the register that frames are kept in. kept_regs: those that a
     // C function gives back as they were. For the depth of a stack only, never for dead registers.

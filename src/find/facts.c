@@ -440,6 +440,9 @@ static void add_avoid(struct builder *builder, const struct tl_symbols *symbols)
             continue;
         for (size_t k = 0; k < TL_ARRAY_COUNT(patterns) && !found; k++)
             found = fnmatch(patterns[k], symbol->name, 0) == 0;
+        // gcc calls arm64's like any function, with what it needs itself out of the way.
+        if (builder->image->machine == EM_AARCH64 && strstr(symbol->name, "mcount"))
+            found = false;
         bool again = avoid->count && avoid->range[avoid->count - 1].end > symbol->vaddr;
         if (found && symbol->size && !again)
             tl_range_list_add(avoid, symbol->vaddr, symbol->vaddr + symbol->size);

@@ -9,7 +9,7 @@ int tl_arm64_skim(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_ins
 void tl_arm64_print(const struct tl_insn *insn, char *buf, size_t size);
 void tl_arm64_define(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
 bool tl_arm64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
-bool tl_arm64_bound(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
+bool tl_arm64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken, unsigned *reg,
                     uint64_t *count);
 // A load or store that leaves its base register changed: by how much. false: it doesn't.
 bool tl_arm64_writes_back(const struct tl_insn *insn, unsigned *base, int64_t *plus);

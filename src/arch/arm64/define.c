@@ -248,16 +248,17 @@ bool tl_arm64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out)
     return false;
 }
 
-bool tl_arm64_bound(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
-                    uint64_t *count)
+bool tl_arm64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
+                    unsigned *reg, uint64_t *count)
 {
     uint32_t word = tl_arm64_word(compare), jump = tl_arm64_word(branch), cond = bits(jump, 0, 4);
-    // Going on behind b.hi: not above; behind b.hs: below. Compares with a constant only.
+    // Behind b.hi: not above; behind b.hs: below. Where b.ls, b.lo lead, the same. Compares with a constant only.
     if ((jump & 0xff000000) != 0x54000000 || (word & 0x7f80001f) != 0x7100001f || rn_of(word) == 31)
         return false;
-    if (cond != 8 && cond != 2)
+    bool inclusive = cond == (taken ? 9 : 8);
+    if (!inclusive && cond != (taken ? 3 : 2))
         return false;
     *reg = rn_of(word);
-    *count = ((uint64_t)bits(word, 10, 12) << (bits(word, 22, 1) ? 12 : 0)) + (cond == 8 ? 1 : 0);
+    *count = ((uint64_t)bits(word, 10, 12) << (bits(word, 22, 1) ? 12 : 0)) + (inclusive ? 1 : 0);
     return true;
 }

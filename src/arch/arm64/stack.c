@@ -55,6 +55,9 @@ void tl_arm64_stack(const struct tl_insn *insn, struct tl_stack_step *out)
             out->copy_reg = (uint8_t)to;
             out->copy_plus = plus;
         }
+    } else if ((word & 0xbfe0ffff) == 0x8b2063ff) { // add, sub sp, sp, xN
+        out->moved_by = (uint8_t)(word >> 16 & 31);
+        out->moved_sign = (word >> 30 & 1) != 0 ? -1 : 1;
     } else if (tl_arm64_writes_back(insn, &to, &moved)) {
         if (to == REG_SP) {
             out->sp_from = REG_SP;

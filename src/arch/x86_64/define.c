@@ -192,16 +192,16 @@ void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_defini
         define_first(&zydis, operands, insn->addr, reg, out);
 }
 
-bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
-                     uint64_t *count)
+bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
+                     unsigned *reg, uint64_t *count)
 {
     ZydisDecodedInstruction zydis;
     ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
     if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, branch->bytes, branch->size,
                                              &zydis, operands)))
         return false;
-    bool inclusive = zydis.mnemonic == ZYDIS_MNEMONIC_JNBE;
-    if (!inclusive && zydis.mnemonic != ZYDIS_MNEMONIC_JNB)
+    bool inclusive = zydis.mnemonic == (taken ? ZYDIS_MNEMONIC_JBE : ZYDIS_MNEMONIC_JNBE);
+    if (!inclusive && zydis.mnemonic != (taken ? ZYDIS_MNEMONIC_JB : ZYDIS_MNEMONIC_JNB))
         return false;
     if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, compare->bytes, compare->size,
                                              &zydis, operands)) ||

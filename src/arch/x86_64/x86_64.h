@@ -10,7 +10,7 @@ void tl_x86_64_print(const struct tl_insn *insn, char *buf, size_t size);
 void tl_x86_64_define(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
 void tl_x86_64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
 bool tl_x86_64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
-bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, unsigned *reg,
+bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken, unsigned *reg,
                      uint64_t *count);
 // Name of the table row that described an instruction. Static storage.
 const char *tl_x86_64_row_name(unsigned row);
