@@ -20,7 +20,7 @@ FLOW_OF_RELOC = {
 NEEDS_TARGET = ("pcrel", "branch", "cond", "call")
 FAULTS = ["never", "memory", "fp", "always"]
 TRAITS = ["syscall", "landing", "nop", "exclusive_load", "exclusive_store", "signs_link", "lea", "page",
-          "based"]
+          "based", "joined"]
 SIMULATORS = ["none", "nop", "landing", "pair", "single", "literal", "prefetch", "branch", "call", "cond", "cbz",
               "tbz", "ibranch", "icall", "ret", "adr"]
 FLOW_OF_SIMULATOR = {"branch": "jump", "call": "call", "cond": "cond", "cbz": "cond", "tbz": "cond",
@@ -337,15 +337,23 @@ def check_sense(table, row):
             row.fail(f"target {target} needs the field {piece}")
 
 
+def covered(mask, value, holes):
+    """Whether the holes together hold all words with these bits."""
+    holes = [hole for hole in holes if (hole[1] ^ value) & hole[0] & mask == 0]
+    if any(hole_mask & ~mask == 0 for hole_mask, _ in holes):
+        return True
+    if not holes:
+        return False
+    bit = holes[0][0] & ~mask
+    bit &= -bit
+    return covered(mask | bit, value, holes) and covered(mask | bit, value | bit, holes)
+
+
 def overlaps(one, two):
     """Whether some word is of both rows."""
     if (one.value ^ two.value) & one.mask & two.mask:
         return False
-    mask, value = one.mask | two.mask, one.value | two.value
-    for hole_mask, hole_value in one.holes + two.holes:
-        if hole_mask & ~mask == 0 and (value & hole_mask) == hole_value:
-            return False
-    return True
+    return not covered(one.mask | two.mask, one.value | two.value, one.holes + two.holes)
 
 
 def inside(one, two):

@@ -53,6 +53,7 @@ static uint16_t trait_flags(uint16_t traits)
         {TRAIT_EXCLUSIVE_LOAD, TL_INSN_EXCLUSIVE_LOAD},
         {TRAIT_EXCLUSIVE_STORE, TL_INSN_EXCLUSIVE_STORE},
         {TRAIT_SIGNS_LINK, TL_INSN_SIGNS_LINK},
+        {TRAIT_JOINED, TL_INSN_JOINED},
     };
     unsigned set = 0;
     for (size_t i = 0; i < TL_ARRAY_COUNT(flags); i++)

@@ -10,16 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT_SIZE 128
-
-struct text_out {
-    char text[TEXT_SIZE];
-    size_t used;
-    const struct tl_insn *insn;
-    uint32_t word;
-};
-
-static void __attribute__((format(printf, 2, 3))) put(struct text_out *out, const char *format, ...)
+void tl_arm64_put(struct text_out *out, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -40,17 +31,17 @@ static void put_choice(struct text_out *out, const char *words, uint32_t number)
     while (number-- != 0 && (words = strchr(words, '|')) != NULL)
         words++;
     if (words != NULL)
-        put(out, "%.*s", (int)strcspn(words, "|"), words);
+        tl_arm64_put(out, "%.*s", (int)strcspn(words, "|"), words);
 }
 
 static void put_reg(struct text_out *out, bool wide, uint32_t number, bool sp)
 {
     if ((number & 31) != 31)
-        put(out, "%c%u", wide ? 'x' : 'w', number & 31);
+        tl_arm64_put(out, "%c%u", wide ? 'x' : 'w', number & 31);
     else if (sp)
-        put(out, wide ? "sp" : "wsp");
+        tl_arm64_put(out, wide ? "sp" : "wsp");
     else
-        put(out, wide ? "xzr" : "wzr");
+        tl_arm64_put(out, wide ? "xzr" : "wzr");
 }
 
 static const char conditions[] = "eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al|nv";
@@ -116,9 +107,9 @@ static void put_shift(struct text_out *out, uint32_t number)
     static const char kinds[] = "lsl|lsr|asr|ror";
     if (number == 0)
         return;
-    put(out, ", ");
+    tl_arm64_put(out, ", ");
     put_choice(out, kinds, number >> 6);
-    put(out, " #%u", number & 63);
+    tl_arm64_put(out, " #%u", number & 63);
 }
 
 static const char extensions[] = "uxtb|uxth|uxtw|uxtx|sxtb|sxth|sxtw|sxtx";
@@ -131,10 +122,10 @@ static void put_extend(struct text_out *out, uint32_t number)
     bool plain = sp && option == (bits(word, 31, 1) != 0 ? 3 : 2);
     if (plain && amount == 0)
         return;
-    put(out, ", ");
+    tl_arm64_put(out, ", ");
     put_choice(out, plain ? "lsl" : extensions, plain ? 0 : option);
     if (plain || amount != 0)
-        put(out, " #%u", amount);
+        tl_arm64_put(out, " #%u", amount);
 }
 
 static unsigned access_shift(uint32_t word)
@@ -149,10 +140,10 @@ static void put_ext(struct text_out *out, bool scaled)
     bool plain = option == 3;
     if (plain && !scaled)
         return;
-    put(out, ", ");
+    tl_arm64_put(out, ", ");
     put_choice(out, plain ? "lsl" : extensions, plain ? 0 : option);
     if (scaled)
-        put(out, " #%u", access_shift(out->word));
+        tl_arm64_put(out, " #%u", access_shift(out->word));
 }
 
 static int32_t pair_offset(uint32_t word)
@@ -165,7 +156,7 @@ static int32_t pair_offset(uint32_t word)
 static void put_off(struct text_out *out, int32_t offset)
 {
     if (offset != 0)
-        put(out, ", #%" PRId32, offset);
+        tl_arm64_put(out, ", #%" PRId32, offset);
 }
 
 // The names of sbfm, bfm and ubfm, by what they do (DDI 0487, C6.2 "SBFM", "BFM", "UBFM").
@@ -183,9 +174,9 @@ static void put_bitfield(struct text_out *out)
     bool extends = immr == 0 && (opc == 0 ? imms == 7 || imms == 15 || (wide && imms == 31)
                                           : opc == 2 && !wide && (imms == 7 || imms == 15));
     if (extends) {
-        put(out, "%cxt%c ", opc == 0 ? 's' : 'u', imms == 7 ? 'b' : imms == 15 ? 'h' : 'w');
+        tl_arm64_put(out, "%cxt%c ", opc == 0 ? 's' : 'u', imms == 7 ? 'b' : imms == 15 ? 'h' : 'w');
         put_reg(out, wide, rd, false);
-        put(out, ", ");
+        tl_arm64_put(out, ", ");
         put_reg(out, false, rn, false);
         return;
     }
@@ -193,41 +184,41 @@ static void put_bitfield(struct text_out *out)
     const char *names = inserts ? "sbfiz|bfi|ubfiz" : "sbfx|bfxil|ubfx";
     bool clears = opc == 1 && inserts && rn == 31;
     if (name != NULL || clears)
-        put(out, "%s ", clears ? "bfc" : name);
+        tl_arm64_put(out, "%s ", clears ? "bfc" : name);
     else
-        put_choice(out, names, opc), put(out, " ");
+        put_choice(out, names, opc), tl_arm64_put(out, " ");
     put_reg(out, wide, rd, false);
     if (!clears) {
-        put(out, ", ");
+        tl_arm64_put(out, ", ");
         put_reg(out, wide, rn, false);
     }
     if (name != NULL)
-        put(out, ", #%u", *name == 'l' && name[2] == 'l' ? size - immr : immr);
+        tl_arm64_put(out, ", #%u", *name == 'l' && name[2] == 'l' ? size - immr : immr);
     else if (inserts)
-        put(out, ", #%u, #%u", (size - immr) % size, imms + 1);
+        tl_arm64_put(out, ", #%u, #%u", (size - immr) % size, imms + 1);
     else
-        put(out, ", #%u, #%u", immr, imms - immr + 1);
+        tl_arm64_put(out, ", #%u, #%u", immr, imms - immr + 1);
 }
 
 static void put_prfop(struct text_out *out, uint32_t number)
 {
     if ((number >> 3) == 3 || (number >> 1 & 3) == 3) {
-        put(out, "#0x%02x", number);
+        tl_arm64_put(out, "#0x%02x", number);
         return;
     }
     put_choice(out, "pld|pli|pst", number >> 3);
-    put(out, "l%u%s", (number >> 1 & 3) + 1, (number & 1) != 0 ? "strm" : "keep");
+    tl_arm64_put(out, "l%u%s", (number >> 1 & 3) + 1, (number & 1) != 0 ? "strm" : "keep");
 }
 
 static void put_barrier(struct text_out *out, uint32_t crm, uint32_t op)
 {
     static const char options[] = "#0x00|oshld|oshst|osh|#0x04|nshld|nshst|nsh|#0x08|ishld|ishst|ish|#0x0c|ld|st|sy";
     if (op == 3 || (op == 0 && (crm == 0 || crm == 4))) {
-        put(out, op == 3 ? "sb" : crm == 0 ? "ssbb" : "pssbb");
+        tl_arm64_put(out, op == 3 ? "sb" : crm == 0 ? "ssbb" : "pssbb");
     } else if (op == 2) {
-        put(out, crm == 15 ? "isb" : "isb #0x%x", crm);
+        tl_arm64_put(out, crm == 15 ? "isb" : "isb #0x%x", crm);
     } else {
-        put(out, op == 0 ? "dsb " : "dmb ");
+        tl_arm64_put(out, op == 0 ? "dsb " : "dmb ");
         put_choice(out, options, crm);
     }
 }
@@ -241,7 +232,7 @@ static void put_hint(struct text_out *out, uint32_t number)
     else if (number >= 16 && number <= 22 && number != 19 && number != 21)
         put_choice(out, high, number - 16);
     else
-        put(out, "hint #0x%x", number);
+        tl_arm64_put(out, "hint #0x%x", number);
 }
 
 // System registers that programs have (bits 19 to 5 of the word), and operations on caches.
@@ -277,20 +268,20 @@ static void put_system(struct text_out *out, bool is_register)
     uint32_t word = out->word, rt = bits(word, 0, 5), op2 = bits(word, 5, 3);
     const char *name = system_name(bits(word, 5, is_register ? 15 : 14));
     if (is_register && name != NULL) {
-        put(out, "%s", name);
+        tl_arm64_put(out, "%s", name);
         return;
     }
     if (is_register) {
-        put(out, "s%u_%u_c%u_c%u_%u", bits(word, 19, 2), bits(word, 16, 3), bits(word, 12, 4),
+        tl_arm64_put(out, "s%u_%u_c%u_c%u_%u", bits(word, 19, 2), bits(word, 16, 3), bits(word, 12, 4),
             bits(word, 8, 4), op2);
         return;
     }
     if (name != NULL)
-        put(out, "%s", name);
+        tl_arm64_put(out, "%s", name);
     else
-        put(out, "sys #%u, C%u, C%u, #%u", bits(word, 16, 3), bits(word, 12, 4), bits(word, 8, 4), op2);
+        tl_arm64_put(out, "sys #%u, C%u, C%u, #%u", bits(word, 16, 3), bits(word, 12, 4), bits(word, 8, 4), op2);
     if (rt != 31 || (name != NULL && strncmp(name, "tlbi", 4) != 0)) {
-        put(out, ", ");
+        tl_arm64_put(out, ", ");
         put_reg(out, true, rt, false);
     }
 }
@@ -305,10 +296,10 @@ static void put_pstate(struct text_out *out)
     uint32_t word = out->word, number = bits(word, 16, 3) << 3 | bits(word, 5, 3);
     for (size_t i = 0; i < TL_ARRAY_COUNT(names); i++)
         if (names[i].number == number) {
-            put(out, "%s", names[i].name);
+            tl_arm64_put(out, "%s", names[i].name);
             return;
         }
-    put(out, "s0_%u_c4_c%u_%u", bits(word, 16, 3), bits(word, 8, 4), bits(word, 5, 3));
+    tl_arm64_put(out, "s0_%u_c4_c%u_%u", bits(word, 16, 3), bits(word, 8, 4), bits(word, 5, 3));
 }
 
 // Whether a load's register is a whole one: a plain load of 8 bytes, or one that widens by sign to 64 bits.
@@ -352,10 +343,10 @@ static bool put_piece_reg(struct text_out *out, unsigned kind, uint32_t number)
         put_reg(out, (number >> 5 & 3) == 3 && (sf || kind == PRINT_RO), number, false);
         return true;
     case PRINT_FPAIR:
-        put(out, "%c%u", "sdq?"[number >> 5], number & 31);
+        tl_arm64_put(out, "%c%u", "sdq?"[number >> 5], number & 31);
         return true;
     case PRINT_FSIZE:
-        put(out, "%c%u", "bhsdq???"[number >> 5], number & 31);
+        tl_arm64_put(out, "%c%u", "bhsdq???"[number >> 5], number & 31);
         return true;
     default:
         return false;
@@ -367,22 +358,22 @@ static bool put_piece_number(struct text_out *out, unsigned kind, uint32_t numbe
     uint32_t word = out->word;
     switch (kind) {
     case PRINT_U:
-        put(out, "#%" PRIu32, number);
+        tl_arm64_put(out, "#%" PRIu32, number);
         return true;
     case PRINT_I:
-        put(out, "#%" PRId32, (int32_t)number);
+        tl_arm64_put(out, "#%" PRId32, (int32_t)number);
         return true;
     case PRINT_H:
-        put(out, "#0x%" PRIx32, number);
+        tl_arm64_put(out, "#0x%" PRIx32, number);
         return true;
     case PRINT_C:
-        put(out, "C%" PRIu32, number);
+        tl_arm64_put(out, "C%" PRIu32, number);
         return true;
     case PRINT_LABEL:
-        put(out, "0x%" PRIx64, out->insn->target);
+        tl_arm64_put(out, "0x%" PRIx64, out->insn->target);
         return true;
     case PRINT_BACK:
-        put(out, "0x%" PRIx64, out->insn->addr - (uint64_t)number * 4);
+        tl_arm64_put(out, "0x%" PRIx64, out->insn->addr - (uint64_t)number * 4);
         return true;
     case PRINT_OFF:
         put_off(out, (int32_t)number);
@@ -394,14 +385,14 @@ static bool put_piece_number(struct text_out *out, unsigned kind, uint32_t numbe
         put_off(out, pair_offset(word));
         return true;
     case PRINT_PAIR_IMM:
-        put(out, "#%" PRId32, pair_offset(word));
+        tl_arm64_put(out, "#%" PRId32, pair_offset(word));
         return true;
     case PRINT_BITMASK:
     case PRINT_BITMASK_MOV:
-        put(out, "#0x%" PRIx64, bitmask_value(word));
+        tl_arm64_put(out, "#0x%" PRIx64, bitmask_value(word));
         return true;
     case PRINT_WIDE:
-        put(out, "#0x%" PRIx64, wide_value(word));
+        tl_arm64_put(out, "#0x%" PRIx64, wide_value(word));
         return true;
     default:
         return false;
@@ -411,8 +402,9 @@ static bool put_piece_number(struct text_out *out, unsigned kind, uint32_t numbe
 static void put_piece(struct text_out *out, const struct piece *piece)
 {
     uint32_t number = tl_arm64_piece_number(piece, out->word);
-    put(out, "%s", piece->before);
-    if (put_piece_reg(out, piece->kind, number) || put_piece_number(out, piece->kind, number))
+    tl_arm64_put(out, "%s", piece->before);
+    if (put_piece_reg(out, piece->kind, number) || put_piece_number(out, piece->kind, number) ||
+        tl_arm64_put_vector(out, piece->kind, number))
         return;
     switch (piece->kind) {
     case PRINT_CHOICE:
@@ -462,7 +454,7 @@ void tl_arm64_print(const struct tl_insn *insn, char *buf, size_t size)
     if (size == 0)
         return;
     if (text == NULL)
-        put(&out, ".inst 0x%08" PRIx32, out.word);
+        tl_arm64_put(&out, ".inst 0x%08" PRIx32, out.word);
     for (unsigned i = 0; text != NULL && i < text->pieces; i++)
         put_piece(&out, &tl_arm64_text_pieces(text)[i]);
     snprintf(buf, size, "%s", out.text);

@@ -2,7 +2,7 @@
 #ifndef TL_ARCH_ARM64_PRINT_H
 #define TL_ARCH_ARM64_PRINT_H
 
-#include "base/types.h"
+#include "analyse/insn.h"
 
 // {FIELD+FIELD:word} of a text. Registers: r is w or x as the highest bit says, x and w are those, s behind:
 // 31 is the stack pointer.
@@ -48,6 +48,61 @@ enum print {
     PRINT_SYS,
     PRINT_BARRIER,
     PRINT_HINT,
+    // Vectors, in print_vector.c. V: lanes as size and q say; LONG, W: lanes twice as wide (W: of a whole
+    // register); VF: of s or d, HALF: half as wide, FULL: of a whole register, LOW: two of them.
+    PRINT_V,
+    PRINT_V_LONG,
+    PRINT_VW,
+    PRINT_VF,
+    PRINT_VF_HALF,
+    PRINT_VF_FULL,
+    PRINT_VF_LOW,
+    PRINT_V_2H, // two halves
+    PRINT_V2H,  // two or four
+    PRINT_VB,   // lanes of b, h, s in as many bytes as q says
+    PRINT_VH,
+    PRINT_VS,
+    PRINT_V16B,
+    PRINT_V8H,
+    PRINT_V4S,
+    PRINT_V2D,
+    PRINT_V5,  // as imm5 says
+    PRINT_VI,  // as immh says
+    PRINT_VWI, // twice as wide
+    PRINT_H_REG,
+    PRINT_S_REG,
+    PRINT_D_REG,
+    PRINT_Q_REG,
+    PRINT_FT,     // as ftype says
+    PRINT_F_LONG, // twice as wide as size says
+    PRINT_FI,     // as immh says
+    PRINT_FI_LONG,
+    PRINT_F5, // as imm5 says
+    PRINT_W5, // a general register, as imm5 says
+    PRINT_TOP,
+    PRINT_ELEM,  // a lane as imm5 says
+    PRINT_ELEM4, // its size as imm5 says, its place as imm4
+    PRINT_S_LANE,
+    PRINT_TLIST,
+    PRINT_VIDX, // a lane by size, l, m, rm and h
+    PRINT_FIDX,
+    PRINT_HIDX,
+    PRINT_CIDX,
+    PRINT_CSIDX,
+    PRINT_BIDX,
+    PRINT_B2IDX,
+    PRINT_SHR,
+    PRINT_SHL,
+    PRINT_MINUS64,
+    PRINT_FIMM,
+    PRINT_MASK64,
+    PRINT_VLIST,
+    PRINT_VREP,
+    PRINT_VLANE,
+    PRINT_POST,
+    PRINT_Z,
+    PRINT_ZS, // its lanes as size says
+    PRINT_P,
 };
 
 // ?word: a condition that bits alone don't tell.
@@ -57,6 +112,17 @@ enum check {
     CHECK_WIDE_MOV,    // the constant of a wide move is written so
     CHECK_COND,        // the condition has an opposite
 };
+#define TEXT_SIZE 128
+struct text_out {
+    char text[TEXT_SIZE];
+    size_t used;
+    const struct tl_insn *insn;
+    uint32_t word;
+};
+
+void __attribute__((format(printf, 2, 3))) tl_arm64_put(struct text_out *out, const char *format, ...);
+// false: not a kind of vectors.
+bool tl_arm64_put_vector(struct text_out *out, unsigned kind, uint32_t number);
 bool tl_arm64_text_check(unsigned check, uint32_t word);
 
 #endif

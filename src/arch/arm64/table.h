@@ -17,6 +17,7 @@ enum {
     TRAIT_LEA = 1 << 6,   // its target's address is taken, not what is there
     TRAIT_PAGE = 1 << 7,  // its target counts from the start of its own page of 4 KiB
     TRAIT_BASED = 1 << 8, // its memory is at rn and a constant
+    TRAIT_JOINED = 1 << 9, // with the instruction behind it
 };
 
 // How a field of the word names a register. ZR: 31 is none. SP: 31 is the stack pointer. COND: the flags
