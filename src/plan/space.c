@@ -447,19 +447,17 @@ static bool groups_find(const struct tl_space *space, const struct tl_place_quer
     return found;
 }
 
-// The nearest page outside the groups of the other kind that lie around `page`.
+// The nearest page outside the groups that lie around `page`: they are full, or of the other kind.
 static bool beside_groups(const struct tl_space *space, const struct tl_place_query *query,
                           struct tl_range within, tl_addr page, tl_addr *out)
 {
     const struct group *first = group_find(space, page), *last = first;
     const struct group *end = space->group + space->group_count;
-    if (!first || !first->pages || first->guarded == query->guarded)
+    if (!first || !first->pages)
         return false;
-    while (last + 1 < end && last[1].start == last->end && last[1].pages &&
-           last[1].guarded != query->guarded)
+    while (last + 1 < end && last[1].start == last->end && last[1].pages)
         last++;
-    while (first > space->group && first[-1].end == first->start && first[-1].pages &&
-           first[-1].guarded != query->guarded)
+    while (first > space->group && first[-1].end == first->start && first[-1].pages)
         first--;
     tl_addr above = last->end, below = first->start - TL_PAGE_SIZE;
     bool upward = distance(above, query->near) < distance(below, query->near);

@@ -329,6 +329,34 @@ static void the_other_kind_finds_room_beside_a_full_group(void **state)
     tl_space_destroy(space);
 }
 
+static void pools_grow_until_the_reach_is_full(void **state)
+{
+    (void)state;
+    for (unsigned guarded = 0; guarded < 2; guarded++) {
+        struct tl_range used[] = {{0x40000000, 0x40400000}};
+        struct tl_space *space = space_make(used, 1, 100);
+        unsigned pages = 0;
+        tl_space_expect_guarded(space);
+        for (;; pages++) {
+            struct tl_place_query query = {.first = 0x3fc00000,
+                                           .last = 0x40700000 - PAGE,
+                                           .size = PAGE,
+                                           .slot_size = SLOT,
+                                           .guarded = guarded,
+                                           .dense = true,
+                                           .near = 0x40200000};
+            tl_addr addr;
+            if (tl_space_find(space, &query, &addr) == TL_PLACE_NONE)
+                break;
+            assert_true(addr >= 0x3fc00000 && addr < 0x40700000);
+            assert_int_equal(tl_space_take(space, addr, PAGE, SLOT,
+                                           TL_POOL_DENSE | (guarded ? TL_POOL_GUARDED : 0)), 0);
+        }
+        assert_int_equal(pages, 0x700); // 4 MiB below, 3 MiB above
+        tl_space_destroy(space);
+    }
+}
+
 static void odd_page_sizes_are_refused(void **state)
 {
     (void)state;
@@ -438,6 +466,7 @@ int main(void)
         cmocka_unit_test(merging_keeps_to_gaps_and_sizes),
         cmocka_unit_test(guarded_places_share_no_mapping_with_others),
         cmocka_unit_test(the_other_kind_finds_room_beside_a_full_group),
+        cmocka_unit_test(pools_grow_until_the_reach_is_full),
         cmocka_unit_test(odd_page_sizes_are_refused),
         cmocka_unit_test(random_places_agree_with_a_plain_map),
     };
