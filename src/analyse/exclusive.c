@@ -136,14 +136,40 @@ static bool enters(const struct marks *marks, uint32_t node)
             tl_is_entered(marks->analysis, graph->node[node].addr));
 }
 
+// An address that the code takes, and may jump to.
+static bool is_taken(const struct tl_analysis *analysis, tl_addr addr)
+{
+    for (size_t i = 0; i < analysis->leas.count; i++)
+        if (analysis->leas.item[i] == addr)
+            return true;
+    return false;
+}
+
+// A store-exclusive in bytes that no known way leads to.
+static bool hides_store(const struct marks *marks)
+{
+    const struct tl_extent *extent = &marks->analysis->facts.functions[marks->graph->function];
+    struct tl_insn insn;
+    for (uint64_t off = 0; off < extent->size; off += marks->analysis->arch->insn_align)
+        if (!tl_code_starts(marks->analysis, extent->vaddr + off) &&
+            tl_decode_at(marks->analysis, extent->vaddr + off, true, &insn) &&
+            (insn.flags & TL_INSN_EXCLUSIVE_STORE) != 0)
+            return true;
+    return false;
+}
+
 static void open_fill(struct marks *marks)
 {
     const struct graph *graph = marks->graph;
-    for (uint32_t i = 0; i < graph->count; i++)
-        if (enters(marks, i)) {
+    marks->lost = marks->lost || (marks->jumps && hides_store(marks));
+    for (uint32_t i = 0; i < graph->count; i++) {
+        bool taken = marks->jumps && (marks->mark[i] & TO) != 0 &&
+                     is_taken(marks->analysis, graph->node[i].addr);
+        if (taken || enters(marks, i)) {
             marks->lost = marks->lost || marks->jumps;
             mark_set(marks, i, IN);
         }
+    }
     while (marks->work_count > 0) {
         uint32_t at = marks->work[--marks->work_count];
         const struct node *node = &graph->node[at];
