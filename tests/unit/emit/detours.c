@@ -228,6 +228,39 @@ static void what_is_out_of_reach_is_refused(void **state)
     }
 }
 
+// A branch that leads back to the function's entry goes past the probe; a call does not.
+static void looping_branches_are_diverted(void **state)
+{
+    enum { B = 0x17fffff0 /* b .-64 */, CBZ = 0xb4fffe00 /* cbz x0, .-64 */, BL = 0x97fffff0 };
+    static const tl_addr entry = SITE - 64, elsewhere = DETOUR + 0x1000;
+    static const struct {
+        const char *name;
+        uint32_t word;
+        tl_addr from, to; // to 0: the displaced instruction itself
+        unsigned branch;  // offset of the one that is diverted
+        tl_addr goal;
+    } row[] = {
+        {"b", B, entry, elsewhere, 0, elsewhere},
+        {"b, itself", B, entry, 0, 0, DETOUR},
+        {"cbz", CBZ, entry, elsewhere, 0, elsewhere},
+        {"cbz, itself", CBZ, entry, 0, 8, DETOUR},
+        {"another branch", B, SITE - 32, elsewhere, 0, entry},
+        {"bl", BL, entry, elsewhere, 8, entry}, // behind adrp and add
+    };
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(row); i++) {
+        struct tl_emit_in in = input(row[i].word);
+        struct tl_insn branch;
+        in.action = TL_ACTION_NONE;
+        in.divert_from = row[i].from;
+        in.divert_to = row[i].to;
+        printf("%s\n", row[i].name);
+        assert_int_equal(emit(&in, DETOUR), TL_REFUSE_NONE);
+        arch->decode(detour.bytes + row[i].branch, 4, DETOUR + row[i].branch, &branch);
+        assert_int_equal(branch.target, row[i].goal);
+    }
+}
+
 // A Go function without a stack check.
 static void nothing_is_stored_where_there_is_no_stack(void **state)
 {
@@ -285,6 +318,7 @@ int main(void)
         cmocka_unit_test(the_patch_reaches_what_the_face_says),
         cmocka_unit_test(indirect_calls_meet_their_landing_pads),
         cmocka_unit_test(what_is_out_of_reach_is_refused),
+        cmocka_unit_test(looping_branches_are_diverted),
         cmocka_unit_test(nothing_is_stored_where_there_is_no_stack),
         cmocka_unit_test(the_platform_register_is_left_alone),
     };

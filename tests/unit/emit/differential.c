@@ -20,6 +20,8 @@
 #define LOW_ADDR (SITE_ADDR - 0x7000000)
 #define AREA_SIZE 0x10000u
 #define EDGE_ADDR (SITE_ADDR - 0x5000000) // breakpoints too, which no branch from FAR_ADDR reaches
+#define GUARDED_ADDR (SITE_ADDR + 0x900000)
+#define PADS_ADDR (SITE_ADDR + 0xa00000)
 #define STUBS_NEAR UINT64_C(0x42000000)
 #define STUBS_FAR UINT64_C(0x700000000)
 #define HOMES_NEAR UINT64_C(0x24000000)
@@ -472,13 +474,52 @@ static void word_run(struct test_case *test, struct row_result *result)
     }
 }
 
+// Indirect calls from a page that is guarded or not to a landing pad in one that is: the pad takes the branch
+// that stands for the call as it took the call.
+static void pads_met(void)
+{
+    static const struct {
+        uint32_t word;
+        bool guarded;
+        tl_regset dead;
+    } call[] = {
+        {0xd63f0060, false, 0},                        // blr x3
+        {0xd63f0060, true, TL_REGSET(17)},             // through x17
+        {0xd63f0200, true, 0},                         // blr x16
+        {0xd63f0220, false, 0},                        // blr x17
+        {0xd63f03c0, true, TL_REGSET(16)},             // blr x30
+        {0xd63f03c0, false, TL_REGSET(9)},
+    };
+    static const uint32_t pad[] = {0xd503245f, 0xd50324df, 0xd503233f}; // bti c, bti jc, paciasp
+    static struct test_case test;
+    for (size_t i = 0; i < sizeof call / sizeof *call * (sizeof pad / sizeof *pad); i++) {
+        size_t c = i % (sizeof call / sizeof *call);
+        machine_word_put(PADS_ADDR, pad[i / (sizeof call / sizeof *call)]);
+        machine_word_put(PADS_ADDR + 4, machine_break(PADS_ADDR));
+        state_random(&test);
+        test.before.reg[3] = test.before.reg[16] = test.before.reg[17] = test.before.reg[30] = PADS_ADDR;
+        tl_arch_arm64.decode((const uint8_t *)&call[c].word, 4, SITE_ADDR, &test.insn);
+        struct run run = {.test = &test, .variant = &variants[0]};
+        bool ran = bare_run(&test) && test.after.pc == PADS_ADDR + 4;
+        input_make(&run);
+        run.in.guarded = call[c].guarded;
+        run.in.dead = call[c].dead;
+        run.at = call[c].guarded ? GUARDED_ADDR : NEAR_ADDR;
+        if (!ran || !detour_run(&run))
+            fail(&run, "a landing pad was not met");
+        result_check(&run);
+    }
+}
+
 static void areas_make(void)
 {
     static const uint64_t area[] = {NEAR_ADDR, FAR_ADDR, LOW_ADDR, STUBS_NEAR, STUBS_FAR,
-                                    HOMES_NEAR, HOMES_FAR, LOG_ADDR, EDGE_ADDR};
+                                    HOMES_NEAR, HOMES_FAR, LOG_ADDR, EDGE_ADDR, GUARDED_ADDR, PADS_ADDR};
     for (size_t i = 0; i < sizeof area / sizeof *area; i++)
         machine_area(area[i], AREA_SIZE, true);
     machine_area(BLOCK_ADDR, BLOCK_SIZE, false);
+    machine_guard(GUARDED_ADDR, AREA_SIZE);
+    machine_guard(PADS_ADDR, AREA_SIZE);
     for (uint64_t addr = EDGE_ADDR; addr < EDGE_ADDR + AREA_SIZE; addr += 4)
         machine_word_put(addr, machine_break(addr));
     memcpy((void *)(uintptr_t)STUBS_NEAR, stub_start, (size_t)(stub_end - stub_start));
@@ -501,6 +542,7 @@ int main(int argc, char **argv)
     random_state = seed;
     machine_begin();
     areas_make();
+    pads_met();
     for (unsigned number = 1; number < tl_arm64_row_count(); number++) {
         const struct row *row = tl_arm64_row(number);
         struct row_result result = {0};

@@ -11,6 +11,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#define PROT_GUARDED 0x10 // PROT_BTI, Linux 5.8
+
 enum { IDLE, ENTER, RUN };
 static volatile int phase;
 static const struct machine_state *start;
@@ -140,6 +142,14 @@ uint8_t *machine_area(uint64_t addr, size_t size, bool runs)
         exit(3);
     }
     return area;
+}
+
+void machine_guard(uint64_t addr, size_t size)
+{
+    if (mprotect((void *)(uintptr_t)addr, size, PROT_READ | PROT_WRITE | PROT_EXEC | PROT_GUARDED)) {
+        perror("mprotect");
+        exit(3);
+    }
 }
 
 void machine_word_put(uint64_t addr, uint32_t word)

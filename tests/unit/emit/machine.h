@@ -29,6 +29,8 @@ struct machine_state {
 void machine_begin(void);
 // An area at a fixed address.
 uint8_t *machine_area(uint64_t addr, size_t size, bool runs);
+// Makes its pages guarded: an indirect branch into them must meet a landing pad.
+void machine_guard(uint64_t addr, size_t size);
 void machine_word_put(uint64_t addr, uint32_t word);
 uint32_t machine_break(uint64_t addr); // the breakpoint that belongs at an address of the field
 // The state of this thread, for what a test does not set: vector records have their form.
