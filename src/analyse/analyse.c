@@ -379,8 +379,3 @@ size_t tl_analysis_padding(struct tl_analysis *analysis, const struct tl_range *
     *out = analysis->padding;
     return analysis->padding_count;
 }
-
-void tl_insn_text(const struct tl_insn *insn, char *buf, size_t size)
-{
-    tl_arch_x86_64.print(insn, buf, size);
-}

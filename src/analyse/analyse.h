@@ -165,7 +165,4 @@ size_t tl_analysis_insns(struct tl_analysis *analysis, tl_addr function, tl_addr
 // functions and at segment ends), for islands. Borrowed until destroy. Sorted.
 size_t tl_analysis_padding(struct tl_analysis *analysis, const struct tl_range **out);
 
-// One instruction as text (Intel syntax), for explain. size: of buf. Cuts; always terminates.
-void tl_insn_text(const struct tl_insn *insn, char *buf, size_t size);
-
 #endif

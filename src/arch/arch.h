@@ -101,7 +101,7 @@ struct tl_arch {
     // Whether a uprobe of the kernel makes this instruction do something else.
     bool (*uprobe_breaks)(const struct tl_insn *insn);
 
-    // Intel-syntax text.
+    // As text (x86-64: Intel syntax; arm64: as binutils print it). Cuts; always terminates.
     void (*print)(const struct tl_insn *insn, char *buf, size_t size);
 
     // Emits the detour for `in` as if at `at`. See emit.h.

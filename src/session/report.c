@@ -92,7 +92,7 @@ static void insn_fill(struct tl_module *module, const struct tl_site *site,
         return;
     report->size = insn.size;
     memcpy(report->bytes, insn.bytes, sizeof report->bytes);
-    tl_insn_text(&insn, report->insn, sizeof report->insn);
+    tl_session_arch(module)->print(&insn, report->insn, sizeof report->insn);
     if (state->rung == TL_RUNG_JUMP)
         (void)snprintf(report->window, sizeof report->window, "%u bytes, %s", state->window_size,
                        tl_way_text(state->way));

@@ -4,14 +4,16 @@
 
 #include "analyse/analyse.h"
 
+#include <elf.h>
+
 #define TEXT_ADDR 0x401000
 #define HEAD_SIZE 16
 #define TEXT_SIZE_MAX 4096
 
-static void check_site(const struct tl_site_facts *site, tl_addr end)
+static void check_site(const struct tl_site_facts *site, tl_addr end, tl_regset sp)
 {
     require(site->insn_count <= TL_SITE_INSNS_MAX, "the list of instructions is bounded");
-    require(site->dead <= TL_REGSET_ALL && (site->dead & 1u << 4) == 0, "rsp is never dead");
+    require((site->dead & ~TL_REGSET_ALL) == 0 && (site->dead & sp) == 0, "the stack pointer is never dead");
     if (site->refusal != TL_REFUSE_NONE) {
         require(site->window_max == 0 && site->dead == 0, "what is refused has no facts");
         return;
@@ -80,7 +82,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .pointer_count = 4,
                                     .landing_pads = &pad,
                                     .landing_pad_count = 1,
+                                    .elf_machine = (data[15] & 64) != 0 ? EM_AARCH64 : EM_X86_64,
                                     .position_fixed = (data[15] & 1) != 0};
+    struct tl_range literal = {TEXT_ADDR + data[12], TEXT_ADDR + data[12] + 8u};
+    if ((data[15] & 128) != 0) {
+        facts.literals = &literal;
+        facts.literal_count = 1;
+    }
+    const tl_regset sp = TL_REGSET(facts.elf_machine == EM_AARCH64 ? 31 : 4);
     if ((data[15] & 32) != 0)
         facts.go_text = (struct tl_range){TEXT_ADDR, TEXT_ADDR + data[13] * 4u};
     struct tl_analysis *analysis;
@@ -94,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct tl_site_facts site;
         tl_addr below, above;
         require(tl_analysis_site(analysis, TEXT_ADDR + i, &site, &diag) == 0, "every site answers");
-        check_site(&site, TEXT_ADDR + text_size);
+        check_site(&site, TEXT_ADDR + text_size, sp);
         if (tl_analysis_boundaries(analysis, TEXT_ADDR + i, &below, &above))
             require(below <= TEXT_ADDR + i && above > TEXT_ADDR + i, "boundaries surround");
     }

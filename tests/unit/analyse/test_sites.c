@@ -312,7 +312,7 @@ static void site_insns_run_straight_on(void **state)
     }
     assert_int_equal(site.insn_bytes, bytes);
     char text[32];
-    tl_insn_text(&site.insn[0], text, sizeof(text));
+    tl_arch_x86_64.print(&site.insn[0], text, sizeof(text));
     assert_string_equal(text, "push rbp");
 }
 
