@@ -45,6 +45,7 @@ class Image:
 
     def add(self, name, path):
         """A file of this machine; what it loads comes with it."""
+        name = os.path.normpath(name)
         if name in self.files:
             return
         self.files[name] = path
@@ -106,7 +107,7 @@ def write_jobs(path, jobs, shell=False):
     archive.folder("jobs")
     if shell:
         archive.text("/jobs/shell", "")
-    for name, limit, text in jobs:
-        archive.text(f"/jobs/{name}/limit", f"{limit}\n")
-        archive.text(f"/jobs/{name}/run", text + "\n")
+    for number, (name, limit, text) in enumerate(jobs):
+        archive.text(f"/jobs/{number:04}-{name}/limit", f"{limit}\n")
+        archive.text(f"/jobs/{number:04}-{name}/run", text + "\n")
     archive.close()

@@ -10,7 +10,6 @@
 mkdir -p /dev/pts /dev/shm /tmp /run /var/tmp
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
-mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
 mount -t tracefs tracing /sys/kernel/tracing
 mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
@@ -34,13 +33,13 @@ if [ -e /jobs/shell ]; then
     setsid cttyhack sh
 else
     for job in /jobs/*; do
-        name=${job##*/}
-        read -r limit <"/jobs/$name/limit"
+        read -r limit <"$job/limit"
+        name=${job##*/????-}
         echo "@guest begin $name"
         before=$(ms)
-        timeout -s KILL "$limit" sh "/jobs/$name/run" </dev/null >"/tmp/job.out" 2>&1
+        timeout -s KILL "$limit" sh "$job/run" </dev/null >/run/job.out 2>&1
         status=$?
-        cat /tmp/job.out
+        cat /run/job.out
         printf '\n@guest end %s %s %s\n' "$name" "$status" "$(($(ms) - before))"
     done
 fi
