@@ -119,7 +119,8 @@ static inline struct tl_thread_slot *slot_find(uint64_t shared_block, uint64_t t
         // Relaxed: only the thread whose pointer it is reads block, and it has seen its own store.
         uint64_t owner = __atomic_load_n(&slot->tp, __ATOMIC_RELAXED);
         if (owner == 0) {
-            __atomic_store_n(&slot->block, shared_block - (TL_THREAD_SLOTS - index) * TL_AGENT_HEAD(stride),
+            __atomic_store_n(&slot->block,
+                             shared_block - (TL_THREAD_SLOTS - index) * TL_AGENT_HEAD(stride),
                              __ATOMIC_RELAXED);
             if (__atomic_compare_exchange_n(&slot->tp, &owner, tp, false, __ATOMIC_RELAXED,
                                             __ATOMIC_RELAXED))
@@ -139,7 +140,8 @@ __attribute__((used)) uint64_t tl_agent_block(void)
         uint64_t shared = process_block();
         if (!shared)
             return 0;
-        struct tl_thread_slot *slot = slot_find(shared, tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer)));
+        struct tl_thread_slot *slot =
+            slot_find(shared, tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer)));
         uint64_t block = slot ? slot->block : shared | TL_BLOCK_SHARED;
         // A handler that forked while we were here has wiped both in the child, where we then wrote
         // the parent's block into a slot. From here on a fork wipes the slot too.

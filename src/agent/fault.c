@@ -1,9 +1,9 @@
-// The agent at the entry and at the returns of the target's own fault handlers: a fault of a displaced
-// instruction is shown at that instruction's own address, and a handler that goes back into a window
-// goes on in its copy.
+// The agent at the entry and at the returns of the target's own fault handlers: a fault of a
+// displaced instruction is shown at that instruction's own address, and a handler that goes back
+// into a window goes on in its copy.
 //
-// Freestanding, no library, general registers only. Reads the fault rows and writes the signal frame
-// that lies at the stack pointer, and nothing else. A handler may be called by the program
+// Freestanding, no library, general registers only. Reads the fault rows and writes the signal
+// frame that lies at the stack pointer, and nothing else. A handler may be called by the program
 // itself, with anything in its arguments, so nothing is read through them before they are proved
 // to be what the kernel gives a handler. Works in a forked child, where the control page is empty.
 #include "agent/layout.h"
@@ -36,8 +36,8 @@ static bool frame_is_kernels(const struct tl_signal_frame *frame, uint64_t link)
     return found && restorer != 0;
 }
 
-// The row whose key is addr: its pc, or with by_site its site. The rows were complete before any site
-// led to a detour, and never change.
+// The row whose key is addr: its pc, or with by_site its site. The rows were complete before any
+// site led to a detour, and never change.
 static const struct tl_fault_row *row_find(uint64_t rows_addr, uint64_t count, bool by_site,
                                            uint64_t addr)
 {
@@ -103,8 +103,8 @@ __attribute__((used)) void tl_agent_leave(uint64_t a, uint64_t b, uint64_t c,
     (void)a, (void)b, (void)c;
     if (!frame_is_kernels(frame, link))
         return;
-    const struct tl_fault_row *way = row_find(code_header()->resume_addr,
-                                              code_header()->resume_count, true, frame->context.pc);
+    const struct tl_fault_row *way =
+        row_find(code_header()->resume_addr, code_header()->resume_count, true, frame->context.pc);
     if (way)
         frame->context.pc = way->pc;
 }

@@ -11,8 +11,8 @@
 #include "agent/inside.h"
 #include "agent/layout.h"
 
-// Where no clock may be read, or one that may stand still: turns with a tl_agent_pause, so some 10 to
-// 100 ms.
+// Where no clock may be read, or one that may stand still: turns with a tl_agent_pause, so some 10
+// to 100 ms.
 #define TURNS_MAX 2000000u
 #define TURNS_TIMED_MAX (50u * TURNS_MAX) // a counter that was set back ends here
 

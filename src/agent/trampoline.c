@@ -2,8 +2,8 @@
 // unwinder.
 //
 // Freestanding, no library, general registers only, no system call. Writes the hijack memory, the
-// return address, loss counters, and one word of libgcc's unwinding context; never searches a stack.
-// Invariants:
+// return address, loss counters, and one word of libgcc's unwinding context; never searches a
+// stack. Invariants:
 //   1. While a return address is replaced, its slot is the first of its key, and nobody takes it
 //      but its return.
 //   2. A return address is replaced only where it is proved to be one: the controller has looked at
@@ -127,10 +127,10 @@ static void loss_count(uint64_t block, uint64_t counter_off)
         tl_agent_own_add(addr);
 }
 
-// Replaces the return address, which lies at *place: on the stack at sp, or in the record frame where
-// it came in a register. Returns 0, or the counter of the function that was entered
-// before with the same return address and has ended in a jump to this one: its return is to be
-// recorded now.
+// Replaces the return address, which lies at *place: on the stack at sp, or in the record frame
+// where it came in a register. Returns 0, or the counter of the function that was entered before
+// with the same return address and has ended in a jump to this one: its return is to be recorded
+// now.
 __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_off, uint64_t sp,
                                                               uint64_t *place)
 {
@@ -170,9 +170,9 @@ __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_o
 
 // ---- return -------------------------------------------------------------------------------------
 
-// The home slot is not it. Puts the original at *place and frees the slot. Returns the counter of what
-// ended. 0: there is nothing to record, the same return has come a second time (a function that
-// returns twice).
+// The home slot is not it. Puts the original at *place and frees the slot. Returns the counter of
+// what ended. 0: there is nothing to record, the same return has come a second time (a function
+// that returns twice).
 __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack_return(uint64_t sp, uint64_t *place)
 {
     struct tl_hijack_head *head = hijack_head();

@@ -18,7 +18,8 @@ void tl_agent_trap(uint64_t sig, struct tl_signal_info *info, struct tl_signal_c
 // the record changes of them (a return address in a register) is changed there. (trap_entry.S)
 void tl_agent_trap_record(uint64_t entry, uint64_t counter_off, uint64_t general[], uint64_t sp);
 
-// ---- whose ---------------------------------------------------------------------------------------
+// ---- whose
+// ---------------------------------------------------------------------------------------
 
 static const struct tl_trap_row *row_find(const struct tl_code_header *header, uint64_t addr)
 {
@@ -50,7 +51,8 @@ static const struct tl_trap_row *trap_find(uint64_t addr)
     return NULL;
 }
 
-// ---- somebody else's -----------------------------------------------------------------------------
+// ---- somebody else's
+// -----------------------------------------------------------------------------
 
 enum { MASK_BLOCK = 0, MASK_SIZE = 8 };
 
@@ -61,7 +63,8 @@ static void trap_pass_on(const struct tl_signal_info *info, struct tl_signal_con
     static const uint64_t mask = UINT64_C(1) << (TL_SIGNAL_TRAP - 1);
     static const uint64_t standard[4] = {0, 0, 0, 0}; // struct sigaction of the kernel: SIG_DFL
     (void)tl_agent_system_call(TL_CALL_SIGPROCMASK, MASK_BLOCK, (uintptr_t)&mask, 0, MASK_SIZE);
-    (void)tl_agent_system_call(TL_CALL_SIGACTION, TL_SIGNAL_TRAP, (uintptr_t)standard, 0, MASK_SIZE);
+    (void)tl_agent_system_call(TL_CALL_SIGACTION, TL_SIGNAL_TRAP, (uintptr_t)standard, 0,
+                               MASK_SIZE);
     uint64_t pid = (uint64_t)tl_agent_system_call(TL_CALL_GETPID, 0, 0, 0, 0);
     uint64_t tid = (uint64_t)tl_agent_system_call(TL_CALL_GETTID, 0, 0, 0, 0);
     (void)tl_agent_system_call(TL_CALL_TGSIGQUEUEINFO, pid, tid, TL_SIGNAL_TRAP, (uintptr_t)info);

@@ -3,7 +3,8 @@
 // Invariant: no load or store of the caller moves across the reading.
 #include "arch/clock.h"
 
-// Arm ARM (DDI 0487), D11.1, "About the Generic Timer": one rate for the whole system, asleep or not.
+// Arm ARM (DDI 0487), D11.1, "About the Generic Timer": one rate for the whole system, asleep or
+// not.
 bool tl_arch_ticks_steady(void)
 {
     return true;

@@ -1,5 +1,5 @@
-// The work of nop, bti, stp, ldp, str, ldr on the stack, literal loads, branches and adr, done on saved
-// registers.
+// The work of nop, bti, stp, ldp, str, ldr on the stack, literal loads, branches and adr, done on
+// saved registers.
 //
 // Freestanding, no library, no state: built for the host's library and into the agent. Decodes
 // nothing (simulation.c does). Invariant: all or nothing. What a processor would answer with a

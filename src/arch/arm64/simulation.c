@@ -1,8 +1,8 @@
 // One decoded instruction -> what its simulator needs at each hit.
 //
-// Runs in the controller. Which simulator an instruction has says the table; this file reads operands,
-// and refuses forms that the simulators don't do exactly: memory that is not the stack's, registers
-// that are loaded twice, branches that authenticate.
+// Runs in the controller. Which simulator an instruction has says the table; this file reads
+// operands, and refuses forms that the simulators don't do exactly: memory that is not the stack's,
+// registers that are loaded twice, branches that authenticate.
 #include "arch/arm64/arm64.h"
 #include "arch/arm64/simulate.h"
 #include "arch/arm64/table.h"
@@ -41,8 +41,8 @@ static bool pair_operands(uint32_t word, struct tl_simulation *out)
     return out->size != 0 && field(word, 5, 5) == REG_SP && !(load && out->reg == out->reg2);
 }
 
-// C4.1.94, "Load/store register": size 30-31, V 26, opc 22-23; 24 = 1: a scaled offset in 10-21; else
-// one in 12-20, and the form in 10-11.
+// C4.1.94, "Load/store register": size 30-31, V 26, opc 22-23; 24 = 1: a scaled offset in 10-21;
+// else one in 12-20, and the form in 10-11.
 static bool single_operands(uint32_t word, struct tl_simulation *out)
 {
     static const uint8_t index_of[4] = {INDEX_NONE, INDEX_POST, UINT8_MAX, INDEX_PRE};
@@ -60,8 +60,8 @@ static bool single_operands(uint32_t word, struct tl_simulation *out)
     }
     out->reg = (uint8_t)field(word, 0, 5);
     out->index = scaled ? INDEX_NONE : index_of[field(word, 10, 2)];
-    out->value = scaled ? (uint64_t)field(word, 10, 12) * out->size
-                        : (uint64_t)signed_field(word, 12, 9);
+    out->value =
+        scaled ? (uint64_t)field(word, 10, 12) * out->size : (uint64_t)signed_field(word, 12, 9);
     bool plain = scaled || !field(word, 21, 1); // else a register offset, or an atomic
     return plain && out->index != UINT8_MAX && field(word, 5, 5) == REG_SP;
 }
@@ -163,8 +163,8 @@ bool tl_arm64_simulation(const struct tl_insn *insn, struct tl_simulation *out)
     return true;
 }
 
-// What needs nothing but registers is always done; not in guarded pages, where it faults if a branch
-// led to it.
+// What needs nothing but registers is always done; not in guarded pages, where it faults if a
+// branch led to it.
 bool tl_arm64_simulation_alone(const struct tl_simulation *insn)
 {
     if (insn->guarded)

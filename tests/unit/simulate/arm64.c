@@ -1,8 +1,9 @@
-// Every simulator of arm64 against Unicorn: random words of each row that names one, on random states, once
-// emulated, once done by hand; registers, flags, memory and the way out must be equal. And by tables: what
-// Unicorn doesn't show (PSTATE.BTYPE, stack pointers that fault), and what is not simulated.
-#include "arch/arm64/simulate.h"
+// Every simulator of arm64 against Unicorn: random words of each row that names one, on random
+// states, once emulated, once done by hand; registers, flags, memory and the way out must be equal.
+// And by tables: what Unicorn doesn't show (PSTATE.BTYPE, stack pointers that fault), and what is
+// not simulated.
 #include "arch/arch.h"
+#include "arch/arm64/simulate.h"
 #include "arch/arm64/table.h"
 
 #include <setjmp.h>
@@ -22,7 +23,7 @@
 #define STACK_SIZE 0x20000u
 #define CASES_DEFAULT 100000u // of all rows together
 #define STATES 64u            // of one word
-#define WORD_TRIES 20 // random words that one with a simulator may take
+#define WORD_TRIES 20         // random words that one with a simulator may take
 #define WRITES_MAX 4
 
 #define NZCV_MASK UINT64_C(0xf0000000)
@@ -258,8 +259,8 @@ static bool case_run(const struct tl_insn *insn, const struct tl_simulation *sim
         case_fail(insn, &before, &after, &by_hand);
     if (simulation->kind == SIMULATE_COND || simulation->kind == SIMULATE_CBZ ||
         simulation->kind == SIMULATE_TBZ)
-        assert_int_equal(taken, simulation->value == simulation->next ||
-                                    after.pc == simulation->value);
+        assert_int_equal(taken,
+                         simulation->value == simulation->next || after.pc == simulation->value);
     return true;
 }
 
@@ -348,34 +349,25 @@ static void branch_types_are_the_processors(void **state)
         uint8_t before;
         int8_t after; // -1: left to the processor
     } cases[] = {
-        {0xd503201f, false, 0, 0},  // nop
-        {0xd503201f, false, 3, 0},
-        {0xd503201f, true, 0, 0},
-        {0xd503201f, true, 1, -1},  // no landing pad
-        {0xd503245f, true, 1, 0},   // bti c
-        {0xd503245f, true, 2, 0},
-        {0xd503245f, true, 3, -1},
-        {0xd503245f, false, 3, 0},
-        {0xd503249f, true, 1, 0},   // bti j
-        {0xd503249f, true, 2, -1},
-        {0xd503249f, true, 3, 0},
-        {0xd50324df, true, 2, 0},   // bti jc
-        {0xd50324df, true, 3, 0},
-        {0xd503241f, true, 0, 0},   // bti
-        {0xd503241f, true, 2, -1},
-        {0xd61f0040, true, 0, 3},   // br x2
-        {0xd61f0040, false, 0, 1},
-        {0xd61f0200, true, 0, 1},   // br x16
-        {0xd61f0220, true, 0, 1},   // br x17
-        {0xd63f0040, true, 0, 2},   // blr x2
-        {0xd63f0200, false, 0, 2},  // blr x16
-        {0xd65f03c0, true, 0, 0},   // ret
-        {0xd65f03c0, false, 3, 0},
-        {0x14000002, false, 2, 0},  // b
-        {0x94000002, true, 0, 0},   // bl
-        {0x10000000, false, 1, 0},  // adr x0
-        {0x10000000, true, 1, -1},
-        {0xa9bf7bfd, true, 2, -1},  // stp x29, x30, [sp, #-16]!
+        {0xd503201f, false, 0, 0}, // nop
+        {0xd503201f, false, 3, 0}, {0xd503201f, true, 0, 0},
+        {0xd503201f, true, 1, -1}, // no landing pad
+        {0xd503245f, true, 1, 0},  // bti c
+        {0xd503245f, true, 2, 0},  {0xd503245f, true, 3, -1},
+        {0xd503245f, false, 3, 0}, {0xd503249f, true, 1, 0}, // bti j
+        {0xd503249f, true, 2, -1}, {0xd503249f, true, 3, 0},
+        {0xd50324df, true, 2, 0},                             // bti jc
+        {0xd50324df, true, 3, 0},  {0xd503241f, true, 0, 0},  // bti
+        {0xd503241f, true, 2, -1}, {0xd61f0040, true, 0, 3},  // br x2
+        {0xd61f0040, false, 0, 1}, {0xd61f0200, true, 0, 1},  // br x16
+        {0xd61f0220, true, 0, 1},                             // br x17
+        {0xd63f0040, true, 0, 2},                             // blr x2
+        {0xd63f0200, false, 0, 2},                            // blr x16
+        {0xd65f03c0, true, 0, 0},                             // ret
+        {0xd65f03c0, false, 3, 0}, {0x14000002, false, 2, 0}, // b
+        {0x94000002, true, 0, 0},                             // bl
+        {0x10000000, false, 1, 0},                            // adr x0
+        {0x10000000, true, 1, -1}, {0xa9bf7bfd, true, 2, -1}, // stp x29, x30, [sp, #-16]!
     };
     for (size_t i = 0; i < TL_ARRAY_COUNT(cases); i++) {
         struct tl_simulation simulation;
@@ -413,9 +405,9 @@ static void what_would_fault_is_left_to_the_processor(void **state)
         {0xa8c17bfd, MEMORY + STACK_OFF, 0, true},      // ldp x29, x30, [sp], #16
         {0xa8c17bfd, MEMORY + STACK_OFF + 1, 0, false},
         {0xa8c17bfd, MEMORY + MEMORY_SIZE, 0, false},
-        {0xf81f0ffe, MEMORY + STACK_OFF + 4, 0, false}, // str x30, [sp, #-16]!
-        {0xd61f0040, 0, 0x400100, true},                // br x2
-        {0xd61f0040, 0, 0x400102, false},               // not a multiple of 4
+        {0xf81f0ffe, MEMORY + STACK_OFF + 4, 0, false},       // str x30, [sp, #-16]!
+        {0xd61f0040, 0, 0x400100, true},                      // br x2
+        {0xd61f0040, 0, 0x400102, false},                     // not a multiple of 4
         {0xd61f0040, 0, UINT64_C(0x5500000000400100), false}, // a tag
         {0xd63f0040, 0, UINT64_C(0xffff000000000000), false}, // blr x2: the kernel's
         {0xd65f0040, 0, 0x400101, false},                     // ret x2
