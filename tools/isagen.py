@@ -249,6 +249,7 @@ def write_examples(rows, name, out):
 
 DOES = {
     "copy": "displaced by copying",
+    "pcrel": "displaced, its pc-relative operand made absolute",
     "branch": "displaced, widened and retargeted",
     "cond": "displaced, widened and retargeted",
     "loop": "displaced around a short branch",
@@ -256,31 +257,60 @@ DOES = {
     "icall": "displaced with the original return address",
     "ijump": "displaced by copying",
 }
+EXAMPLES_SHOWN = 3
 
 
-def write_support(rows, name, out, sentences):
+def row_does(row, sentences):
+    """What the jump and slot rungs do with a row's instructions."""
+    if row.get("reloc") == "refuse":
+        return "refused: " + sentences.get(row.get("refuse"), row.get("refuse"))
+    more = "; a pc-relative operand is adjusted" if row.get("pcrel") == "adjust" else ""
+    return DOES[row.get("reloc")] + more
+
+
+def shown_examples(rows):
+    """The first example of each row, then the rest; raw bytes only where there is nothing else."""
+    texts = [row.examples[0][1] for row in rows] + [text for row in rows for _, text in row.examples[1:]]
+    readable = [text for text in texts if not text.startswith(".")] or texts[:1]
+    return ", ".join(f"`{text}`" for text in readable[:EXAMPLES_SHOWN])
+
+
+def support_lines(table):
+    """(what it is, its rows) for each line: a row, or the rows of a group that fare alike."""
+    for row in getattr(table, "groups", table):
+        if isinstance(row, Row):
+            yield f"{row.name}: {row.single['say']}", [row]
+            continue
+        alike = {}
+        for one in table.rows:
+            if one.group is row:
+                alike.setdefault((one.get("reloc"), one.get("refuse"), one.get("simulate", "none")), []).append(one)
+        for rows in alike.values():
+            names = "" if len(alike) == 1 else f" ({', '.join(one.name for one in rows)})"
+            yield f"{row.name}: {row.say}{names}", rows
+
+
+def write_support(tables, out, sentences):
+    names = " and ".join(f"`isa/{name}.isa`" for name, _ in tables)
     out.write(f"""# What can be probed
 
-Made from `isa/{name}.isa` by `tools/isagen.py`; a test compares it. An instruction that no line
+Made from {names} by `tools/isagen.py`; a test compares it. An instruction that no line
 describes is refused: {sentences.get("UNKNOWN_INSN", "unknown")}.
 
-## x86-64
+The rungs jump, slot and step run the instruction displaced, the rung simulate does its work on the saved
+registers, and the rung kernel leaves it to the kernel's own probes where those do it right. What is refused
+is refused on every rung of ours; system calls and what uses its own address are still offered to the kernel.
+""")
+    for name, table in tables:
+        out.write(f"""
+## {name.replace("x86_64", "x86-64")}
 
-| instructions | what a jump probe does | simulated by | for example |
+| instructions | displaced (jump, slot, step) | simulated by | for example |
 | --- | --- | --- | --- |
 """)
-    for row in rows:
-        single = row.single
-        if single["reloc"] == "refuse":
-            does = "refused: " + sentences.get(single["refuse"], single["refuse"])
-        else:
-            does = DOES[single["reloc"]]
-            if single["pcrel"] == "adjust":
-                does += "; a pc-relative operand is adjusted"
-        examples = [text for _, text in row.examples if not text.startswith(".byte")]
-        shown = ", ".join(f"`{text}`" for text in examples[:3]) or f"`{row.examples[0][1]}`"
-        out.write(f"| {row.name}: {single['say']} | {does} | "
-                  f"{single.get('simulate', '')} | {shown} |\n")
+        for what, rows in support_lines(table):
+            out.write(f"| {what} | {row_does(rows[0], sentences)} | "
+                      f"{rows[0].get('simulate', 'none').replace('none', '')} | {shown_examples(rows)} |\n")
 
 
 def read_sentences(path):
@@ -295,40 +325,48 @@ def read_sentences(path):
     return sentences
 
 
+def load(path, sentences):
+    """A checked table and its language."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    language = isabits if isabits.is_bits(text) else sys.modules[__name__]
+    table = language.parse(text)
+    language.check(table)
+    for row in getattr(table, "rows", table):
+        refusal = row.get("refuse", "NONE")
+        if sentences and refusal not in sentences:
+            raise TableError(row.line, f"row {row.name}: no refusal {refusal}")
+    return table, language
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table")
+    parser.add_argument("table", nargs="+", help="one, or several for --support")
     parser.add_argument("-o", "--output", help="file to write; standard output if absent")
     parser.add_argument("--examples", action="store_true", help="write the examples as C")
     parser.add_argument("--support", action="store_true", help="write SUPPORT.md")
     parser.add_argument("--refusals", help="include/trapless/refusal.h, for the sentences")
     options = parser.parse_args()
-    try:
-        with open(options.table, encoding="utf-8") as file:
-            text = file.read()
-        language = isabits if isabits.is_bits(text) else sys.modules[__name__]
-        table = language.parse(text)
-        language.check(table)
-        sentences = read_sentences(options.refusals) if options.refusals else {}
-        for row in getattr(table, "rows", table):
-            refusal = row.get("refuse", "NONE")
-            if sentences and refusal not in sentences:
-                raise TableError(row.line, f"row {row.name}: no refusal {refusal}")
-    except TableError as error:
-        print(f"{options.table}:{error.line}: {error}", file=sys.stderr)
-        return 1
-    except (OSError, UnicodeDecodeError) as error:
-        print(f"{options.table}: {error}", file=sys.stderr)
-        return 1
-    name = options.table.rsplit("/", 1)[-1].removesuffix(".isa")
+    tables = []
+    for path in options.table:
+        try:
+            sentences = read_sentences(options.refusals) if options.refusals else {}
+            table, language = load(path, sentences)
+        except TableError as error:
+            print(f"{path}:{error.line}: {error}", file=sys.stderr)
+            return 1
+        except (OSError, UnicodeDecodeError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            return 1
+        tables.append((path.rsplit("/", 1)[-1].removesuffix(".isa"), table))
     out = open(options.output, "w", encoding="utf-8") if options.output else sys.stdout
     with out:
         if options.support:
-            write_support(table, name, out, sentences)
+            write_support(tables, out, sentences)
         elif options.examples:
-            language.write_examples(table, name, out)
+            language.write_examples(table, tables[0][0], out)
         else:
-            language.write_c(table, name, out)
+            language.write_c(table, tables[0][0], out)
     return 0
 
 

@@ -13,8 +13,9 @@ static bool uprobe_breaks(const struct tl_insn *insn)
     bool vector_literal = (word & 0x3f000000) == 0x1c000000;
     bool hinted = (word & 0xff000010) == 0x54000010;
     bool compares = (word & 0x7e000000) == 0x74000000;
-    bool returns_signed = (word & 0xffc0001f) == 0x5500001f;
-    return vector_literal || hinted || compares || returns_signed;
+    // Signing with the program counter (FEAT_PAuth_LR) it does not know either.
+    bool own_address = insn->refusal == TL_REFUSE_PC_USE;
+    return vector_literal || hinted || compares || own_address;
 }
 
 const struct tl_arch tl_arch_arm64 = {
