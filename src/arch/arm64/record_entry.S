@@ -40,10 +40,10 @@
         ldr     x\t, tl_agent_control_addr
         lsr     x\block, x\block, #56
         add     x\block, x\t, x\block, lsl #REC_SLOT_SHIFT
-        ldr     x\t, [x\block, #REC_TABLE_OFF]
+        add     x\block, x\block, #REC_TABLE_OFF
+        ldp     x\t, x\block, [x\block] // both at once: a fork in between would leave no block
         cmp     x\t, x\tp
         b.ne    \miss
-        ldr     x\block, [x\block, #REC_TABLE_OFF + 8]
 .endm
 
 // Behind a miss. Goes on to \own or \shared with the block in x\block (none of x0, x16, x17), or to \silent.
