@@ -11,6 +11,7 @@
 #define TABLE_ENTRIES_MAX 65536
 #define CANDIDATES_MAX 256 // addresses that may be a table or a base, for one jump
 #define REACH_DEFS_MAX 64
+#define COMPARE_STEPS_MAX 8 // instructions between a compare and its branch
 #define BOUND_STEPS_MAX 24 // instructions between a bounds check and the load
 #define FOREIGN_MAX 64     // entries in a row that are none of the function's own
 #define OFFSET_SIZE 4      // bytes of a table entry that needs no shift
@@ -274,24 +275,58 @@ static uint32_t only_before(const struct search *search, uint32_t node, bool *ta
     return before;
 }
 
-// The bound that a conditional branch proves, with the compare right before it.
+// Whether reg before the node at `at` is the lowest `size` bytes of index, cut off in the straight run before.
+static bool is_cut(const struct search *search, uint32_t at, unsigned reg, unsigned index,
+                   unsigned size)
+{
+    const struct graph *graph = search->graph;
+    struct tl_definition def, kept;
+    for (unsigned step = 0; step < COMPARE_STEPS_MAX && size != 0; step++) {
+        if (at == 0 || graph->node[at - 1].next != at ||
+            tl_is_barrier(search->analysis, graph->node[at].addr))
+            return false;
+        at--;
+        define(search, at, reg, &def);
+        define(search, at, index, &kept);
+        if (kept.kind != TL_DEF_KEEP)
+            return false;
+        if (def.kind != TL_DEF_KEEP)
+            return def.kind == TL_DEF_COPY && def.a == index && def.size == size;
+    }
+    return false;
+}
+
+// The bound that a conditional branch proves, with what made the flags in the straight run before it.
+// cut: only so many of the index's bytes count, if not 0.
 static bool branch_bound(const struct search *search, uint32_t at, bool taken, unsigned index,
-                         uint64_t *count)
+                         unsigned cut, uint64_t *count)
 {
     const struct graph *graph = search->graph;
     struct tl_insn compare, branch;
+    struct tl_definition def;
     unsigned reg;
-    return at > 0 && graph->node[at - 1].next == at &&
-           !tl_is_barrier(search->analysis, graph->node[at].addr) &&
-           tl_decode_at(search->analysis, graph->node[at].addr, true, &branch) &&
-           tl_decode_at(search->analysis, graph->node[at - 1].addr, true, &compare) &&
-           search->analysis->arch->bound(&compare, &branch, taken, &reg, count) && reg == index &&
-           *count <= TABLE_ENTRIES_MAX;
+    if (!tl_decode_at(search->analysis, graph->node[at].addr, true, &branch))
+        return false;
+    for (unsigned step = 0; step < COMPARE_STEPS_MAX; step++) {
+        if (at == 0 || graph->node[at - 1].next != at ||
+            tl_is_barrier(search->analysis, graph->node[at].addr))
+            return false;
+        at--;
+        if ((graph->node[at].written & (TL_REGSET_EACH_FLAG | TL_REGSET_FLAGS)) != 0)
+            break;
+        define(search, at, index, &def);
+        if (def.kind != TL_DEF_KEEP || graph->node[at].flow != TL_FLOW_NEXT)
+            return false;
+    }
+    return tl_decode_at(search->analysis, graph->node[at].addr, true, &compare) &&
+           search->analysis->arch->bound(&compare, &branch, taken, &reg, count) &&
+           (reg == index || is_cut(search, at, reg, index, cut)) && *count <= TABLE_ENTRIES_MAX;
 }
 
 // The number of entries that a check before the load allows; 0: none found.
 static uint64_t table_bound(const struct search *search, uint32_t node, unsigned index)
 {
+    unsigned cut = 0;
     for (unsigned step = 0; step < BOUND_STEPS_MAX && index < REG_COUNT; step++) {
         struct tl_definition def;
         uint64_t count;
@@ -302,16 +337,17 @@ static uint64_t table_bound(const struct search *search, uint32_t node, unsigned
             return 0;
         node = before;
         if (search->graph->node[node].flow == TL_FLOW_COND) {
-            // A compare may stand some instructions before its branch; only the nearest is tried.
-            if (branch_bound(search, node, taken, index, &count))
+            if (branch_bound(search, node, taken, index, cut, &count))
                 return count;
             continue; // another check in between changes no register
         }
         define(search, node, index, &def);
-        if (def.kind == TL_DEF_COPY)
+        if (def.kind == TL_DEF_COPY) {
             index = def.a;
-        else if (def.kind != TL_DEF_KEEP)
+            cut = def.size != 0 ? def.size : cut;
+        } else if (def.kind != TL_DEF_KEEP) {
             return 0;
+        }
     }
     return 0;
 }

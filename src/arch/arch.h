@@ -11,7 +11,7 @@
 // What one instruction does to one register, as far as the search for jump tables asks.
 enum tl_definition_kind {
     TL_DEF_KEEP,    // leaves it as it was, or only widens it
-    TL_DEF_COPY,    // register a
+    TL_DEF_COPY,    // register a; its lowest `size` bytes only, if that is said
     TL_DEF_EITHER,  // its old value or register a
     TL_DEF_PICK,    // register a or register b
     TL_DEF_SUM,     // register a + register b (if not NONE) + value; b cut to `size` bytes (if not 0)

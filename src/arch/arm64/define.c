@@ -34,6 +34,25 @@ static uint8_t pointer_kind(unsigned base)
     return base == REG_SP || base == REG_FP ? TL_DEF_SPILL : TL_DEF_POINTER;
 }
 
+// What keeps low bits of a register: sxtw, uxtb, uxth, and the same by `and`.
+static bool define_cut(uint32_t word, struct tl_definition *out)
+{
+    static const struct {
+        uint32_t word;
+        uint8_t size;
+    } forms[] = {{0x93407c00, 0}, {0x53001c00, 1}, {0x53003c00, 2}, {0x12001c00, 1},
+                 {0x12003c00, 2}, {0x92401c00, 1}, {0x92403c00, 2}};
+    for (unsigned i = 0; i < TL_ARRAY_COUNT(forms); i++) {
+        if ((word & 0xfffffc00) != forms[i].word)
+            continue;
+        out->kind = TL_DEF_COPY;
+        out->a = rn_of(word);
+        out->size = forms[i].size;
+        return true;
+    }
+    return false;
+}
+
 // Data processing with an immediate: adr, adrp, add, sub, moves, extensions.
 static bool define_immediate(const struct tl_insn *insn, uint32_t word, struct tl_definition *out)
 {
@@ -52,12 +71,8 @@ static bool define_immediate(const struct tl_insn *insn, uint32_t word, struct t
     } else if ((word & 0x7f800000) == 0x12800000) { // movn
         out->kind = TL_DEF_ADDR;
         out->value = bits(word, 31, 1) ? ~imm16 : (uint32_t)~imm16;
-    } else if ((word & 0xfffffc00) == 0x93407c00 || // sxtw
-               (word & 0xfffffc00) == 0x53001c00 || (word & 0xfffffc00) == 0x53003c00) { // uxtb, uxth
-        out->kind = TL_DEF_COPY;
-        out->a = rn_of(word);
     } else {
-        return false;
+        return define_cut(word, out);
     }
     return true;
 }

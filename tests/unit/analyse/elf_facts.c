@@ -99,9 +99,11 @@ static void read_symbols(struct builder *b, const Elf64_Shdr *section)
 static void read_relocations(struct builder *b, const Elf64_Shdr *section)
 {
     const Elf64_Rela *rela = (const void *)(b->out->image + section->sh_offset);
+    bool arm64 = b->header->e_machine == EM_AARCH64;
+    uint32_t relative = arm64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
+    uint32_t irelative = arm64 ? R_AARCH64_IRELATIVE : R_X86_64_IRELATIVE;
     for (size_t i = 0; i < section->sh_size / sizeof(*rela); i++)
-        if (ELF64_R_TYPE(rela[i].r_info) == R_X86_64_RELATIVE ||
-            ELF64_R_TYPE(rela[i].r_info) == R_X86_64_IRELATIVE)
+        if (ELF64_R_TYPE(rela[i].r_info) == relative || ELF64_R_TYPE(rela[i].r_info) == irelative)
             add_pointer(b, (tl_addr)rela[i].r_addend);
 }
 
@@ -147,7 +149,8 @@ static void finish(struct builder *b)
         abort();
     memcpy(text, b->text, sizeof(b->text));
     memcpy(data, b->data, sizeof(b->data));
-    *facts = (struct tl_module_facts){.text = text,
+    *facts = (struct tl_module_facts){.elf_machine = b->header->e_machine,
+                                      .text = text,
                                       .text_count = b->text_count,
                                       .functions = b->extent,
                                       .function_count = kept,

@@ -67,9 +67,17 @@ static char *labels_mark(const char *text, size_t *label_count)
     char *out = malloc(SOURCE_SIZE_MAX), *copy = strdup(text), *line, *rest = copy;
     assert_true(out != NULL && copy != NULL);
     for (const char *at = text; (at = strstr(at, "\t.")) != NULL; at++) {
+        static const char *const entries[] = {
+            "\t.long\t%23[.A-Za-z0-9_]-%*s", "\t.quad\t%23[.A-Za-z0-9_]",
+            "\t.byte\t(%23[.A-Za-z0-9_]",     "\t.2byte\t(%23[.A-Za-z0-9_]",
+            "\t.hword\t(%23[.A-Za-z0-9_]",    "\t.word\t(%23[.A-Za-z0-9_]",
+            "\t.word\t%23[.A-Za-z0-9_]-%*s", "\t.xword\t%23[.A-Za-z0-9_]",
+        };
         char name[24];
-        if (sscanf(at, "\t.long\t%23[.A-Za-z0-9_]-%*s", name) != 1 &&
-            sscanf(at, "\t.quad\t%23[.A-Za-z0-9_]", name) != 1)
+        bool entry = false;
+        for (size_t i = 0; i < TL_ARRAY_COUNT(entries) && !entry; i++)
+            entry = sscanf(at, entries[i], name) == 1;
+        if (!entry)
             continue;
         size_t i = 0;
         while (i < labels && strcmp(label[i], name) != 0)
@@ -186,10 +194,32 @@ static void tables_are_found(void **state)
             check_tables(compilers[c], variants[i].options, variants[i].link, variants[i].proved);
 }
 
+static void tables_of_arm64_are_found(void **state)
+{
+    (void)state;
+    static const char *const compilers[] = {"aarch64-linux-gnu-gcc",
+                                            "clang --target=aarch64-linux-gnu"};
+    static const struct {
+        const char *options, *link;
+    } variants[] = {
+        {"-O2 -fPIC", "-shared -nostdlib"},
+        {"-O2 -fPIC -mbranch-protection=standard", "-shared -nostdlib"},
+        {"-O2 -fno-pic -fno-pie", "-static -nostdlib -Wl,-e,dense"},
+        {"-Os -fPIC", "-shared -nostdlib"},
+        {"-O3 -fPIC -funroll-loops", "-shared -nostdlib"},
+        {"-O1 -fPIC", "-shared -nostdlib"},
+        {"-O0 -fPIC", "-shared -nostdlib"},
+    };
+    for (size_t c = 0; c < TL_ARRAY_COUNT(compilers); c++)
+        for (size_t i = 0; i < TL_ARRAY_COUNT(variants); i++)
+            check_tables(compilers[c], variants[i].options, variants[i].link, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_found),
+        cmocka_unit_test(tables_of_arm64_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
