@@ -133,21 +133,28 @@ static inline struct tl_thread_slot *slot_find(uint64_t shared_block, uint64_t t
     return NULL;
 }
 
+// The thread's block in the process that shared_block stands for. 0: none any more.
+static TL_AGENT_APART uint64_t thread_block(uint64_t shared_block)
+{
+    struct tl_thread_slot *slot =
+        slot_find(shared_block, tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer)));
+    uint64_t block = slot ? slot->block : shared_block | TL_BLOCK_SHARED;
+    // A handler that forked while we were here has wiped both in the child, where we then wrote
+    // the parent's block into a slot. From here on a fork wipes the slot too.
+    if (__atomic_load_n(&control_page()->shared_block, __ATOMIC_RELAXED) == shared_block && block)
+        return block;
+    if (slot)
+        __atomic_store_n(&slot->tp, 0, __ATOMIC_RELAXED);
+    return 0;
+}
+
 // Few registers, and no calls but of what keeps them: little stack.
 __attribute__((used)) uint64_t tl_agent_block(void)
 {
     for (;;) { // again only after a fork by a signal handler in between
         uint64_t shared = process_block();
-        if (!shared)
-            return 0;
-        struct tl_thread_slot *slot =
-            slot_find(shared, tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer)));
-        uint64_t block = slot ? slot->block : shared | TL_BLOCK_SHARED;
-        // A handler that forked while we were here has wiped both in the child, where we then wrote
-        // the parent's block into a slot. From here on a fork wipes the slot too.
-        if (__atomic_load_n(&control_page()->shared_block, __ATOMIC_RELAXED) == shared && block)
+        uint64_t block = shared ? thread_block(shared) : 0;
+        if (block || !shared)
             return block;
-        if (slot)
-            __atomic_store_n(&slot->tp, 0, __ATOMIC_RELAXED);
     }
 }

@@ -12,6 +12,9 @@
 // keep every register but x0, x16, x17 and x30.
 #define TL_AGENT_KEEPS
 
+// A part of a function that needs many registers: apart, so that the other parts' calls lie less deep.
+#define TL_AGENT_APART __attribute__((noinline))
+
 // A constant of the head, read where it is used: kept in registers they would cost stack.
 #define TL_AGENT_HEAD(name)                                                                        \
     ({                                                                                             \

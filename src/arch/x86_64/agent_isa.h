@@ -11,6 +11,9 @@
 // Of functions that an entry calls: they keep every register but the one of the result.
 #define TL_AGENT_KEEPS __attribute__((no_caller_saved_registers))
 
+// A part of a function that needs many registers. Here a call of it would cost more stack than it saves.
+#define TL_AGENT_APART inline __attribute__((always_inline))
+
 // A constant of the head, read where it is used: kept in registers they would cost stack.
 #define TL_AGENT_HEAD(name)                                                                        \
     ({                                                                                             \
