@@ -23,6 +23,7 @@
 #define FLAGS 4
 #define NOPS UINT64_C(0xd503201fd503201f)
 #define MRS_TPIDR_EL0 0xd53bd040u // one system register that exists
+#define TRIES 20 // words of a row for one that is run
 #define FLAG_SHIFT 28 // v, c, z, n from here
 
 static const tl_regset flag_bits[FLAGS] = {TL_REGSET_V, TL_REGSET_C, TL_REGSET_Z, TL_REGSET_N};
@@ -232,7 +233,7 @@ static void words_of_all_rows_keep_their_claims(void **state)
 {
     (void)state;
     struct machine machine = {.seed = number_get("TL_TEST_SEED", (uint64_t)time(NULL))};
-    uint64_t each = number_get("TL_CASES", 40);
+    uint64_t each = number_get("TL_CASES", 12);
     unsigned rows = 0, run_rows = 0, failed = 0;
     uc_hook hook;
     print_message("TL_TEST_SEED=%llu\n", (unsigned long long)machine.seed);
@@ -247,7 +248,7 @@ static void words_of_all_rows_keep_their_claims(void **state)
         unsigned tested = 0;
         if (row->reloc == TL_RELOC_REFUSE)
             continue;
-        for (uint64_t i = 0; i < each; i++) {
+        for (uint64_t i = 0; i < each * TRIES && tested < each; i++) {
             uint32_t word = i == 0 && (MRS_TPIDR_EL0 & row->mask) == row->value ? MRS_TPIDR_EL0 : word_of(&machine, row);
             struct tl_insn insn;
             tl_arch_arm64.decode((const uint8_t *)&word, sizeof(word), CODE_ADDR, &insn);
