@@ -75,9 +75,9 @@ static void scratch_save(struct detour_work *work, const struct scratch *s)
         return;
     tl_arm64_fault_point(work->out, w, 0);
     if (s->spill_count == 1)
-        tl_words_put(w, A64_STR_PUSH(s->reg[0], 16));
+        tl_words_put(w, A64_STR_PUSH(s->reg[0], 16 + STACK_BELOW));
     else
-        tl_words_put(w, A64_STP_PUSH(s->reg[0], s->reg[1], s->spill_count == 2 ? 16 : 32));
+        tl_words_put(w, A64_STP_PUSH(s->reg[0], s->reg[1], (s->spill_count == 2 ? 16 : 32) + STACK_BELOW));
     if (s->spill_count == 3)
         tl_words_put(w, A64_STR_X(s->reg[2], REG_SP, 16));
 }
@@ -87,9 +87,9 @@ static void scratch_restore(struct tl_words *w, const struct scratch *s)
     if (s->spill_count == 3)
         tl_words_put(w, A64_LDR_X(s->reg[2], REG_SP, 16));
     if (s->spill_count == 1)
-        tl_words_put(w, A64_LDR_POP(s->reg[0], 16));
+        tl_words_put(w, A64_LDR_POP(s->reg[0], 16 + STACK_BELOW));
     else if (s->spill_count)
-        tl_words_put(w, A64_LDP_POP(s->reg[0], s->reg[1], s->spill_count == 2 ? 16 : 32));
+        tl_words_put(w, A64_LDP_POP(s->reg[0], s->reg[1], (s->spill_count == 2 ? 16 : 32) + STACK_BELOW));
 }
 
 // ---- the count ----------------------------------------------------------------------------------
@@ -109,6 +109,17 @@ static void home_load(struct detour_work *work, uint8_t a, uint8_t b)
     work->slow.index = shared ? REG_ZERO : a;
 }
 
+// b += counter_off; a is lost.
+static void counter_find(struct tl_words *w, uint8_t a, uint8_t b, uint32_t counter_off)
+{
+    if (counter_off >> 24 == 0) {
+        tl_words_put_add(w, b, b, counter_off);
+    } else {
+        tl_words_put_constant(w, a, counter_off);
+        tl_words_put(w, A64_ADD_X(b, b, a));
+    }
+}
+
 static uint8_t count_write(struct detour_work *work, tl_regset dead)
 {
     const struct tl_emit_in *in = work->in;
@@ -122,7 +133,7 @@ static uint8_t count_write(struct detour_work *work, tl_regset dead)
     home_load(work, a, b);
     work->slow.position = tl_words_open(w, A64_CBZ_X(b));
     work->slow.open = true;
-    tl_words_put_add(w, b, b, in->counter_off);
+    counter_find(w, a, b, in->counter_off);
     if (in->atomics) {
         tl_words_put_constant(w, a, 1);
         tl_words_put(w, A64_STADD_X(a, b));
@@ -310,8 +321,7 @@ static bool input_known(const struct tl_emit_in *in)
 int tl_arm64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
                          struct tl_diag *diag)
 {
-    // Of counters: what an add can hold.
-    if (in->insn_count != 1 || in->counter_off >= 1u << 24)
+    if (in->insn_count != 1 || in->counter_off > INT32_MAX)
         return tl_diag_set(diag, TL_E_LIMIT, "detour at %#llx: %u instructions, counter %u",
                            (unsigned long long)at, in->insn_count, in->counter_off);
     if (!input_known(in))

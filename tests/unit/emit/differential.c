@@ -27,8 +27,8 @@
 #define HOMES_NEAR UINT64_C(0x24000000)
 #define HOMES_FAR UINT64_C(0x500000000)
 #define LOG_ADDR UINT64_C(0x26000000) // stubs.S
-#define BLOCK_ADDR UINT64_C(0x2a000000)
-#define BLOCK_SIZE 0x200000u
+#define BLOCK_ADDR UINT64_C(0x30000000)
+#define BLOCK_SIZE 0x1400000u
 #define BELOW 256u // bytes below the stack pointer that a detour may use
 #define HOMES_SHIFT 12
 #define WORD_TRIES 20000
@@ -257,7 +257,7 @@ static bool variant_fits(const struct variant *variant, const struct test_case *
 
 static void input_make(struct run *run)
 {
-    static const uint32_t offs[] = {64, 72, 4088, 4096, 4104, 0x100000, 0x123458};
+    static const uint32_t offs[] = {64, 72, 4088, 4096, 4104, 0x100000, 0x123458, 0x1234568};
     const struct variant *variant = run->variant;
     const struct tl_insn *insn = &run->test->insn;
     uint64_t stubs = variant->far ? STUBS_FAR : STUBS_NEAR;
