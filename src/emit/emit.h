@@ -87,12 +87,13 @@ struct tl_record {
 #define TL_RECORD_FRAME 168
 
 // The record frame, arm64. S is the stack pointer at the site (for a call that got a new target: the
-// same). Below it nothing is anybody's. Flags may be lost; vector registers are not touched.
+// same). Flags may be lost; vector registers are not touched.
 //
-//   S - 8     nzcv, or anything if flags are dead
-//   S - 16    x30    the site's value; what lies here when the last record is done is x30 again
-//   S - 24    x17    the site's value, or anything if it is dead
-//   S - 32    x16    the same                                       <- sp at the agent's entry
+//   S - 16    left alone: Go keeps the frame pointer of a function's caller at S - 8
+//   S - 24    nzcv, or anything if flags are dead
+//   S - 32    x30    the site's value; what lies here when the last record is done is x30 again
+//   S - 40    x17    the site's value, or anything if it is dead
+//   S - 48    x16    the same                                       <- sp at the agent's entry
 //
 // in: w16 = counter_off, x17 = S of the record (sp_off counts), x30 = return address into the detour, all
 // other registers as at the site. The agent keeps all but x16, x17, x30 and flags, and leaves no x30 in
@@ -102,7 +103,7 @@ struct tl_record {
 // saved): w16 = counter_off, w17 = index among the homes. It keeps flags too.
 // TL_ACTION_CALL and LEAVE: sp = S - 16, and [sp] = x30 as at the site, [sp + 8] anything; x30 = return address
 // into the detour. The agent keeps all but x30.
-#define TL_RECORD_FRAME_ARM64 32
+#define TL_RECORD_FRAME_ARM64 48
 
 struct tl_emit_in {
     enum tl_action action;

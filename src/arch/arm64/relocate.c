@@ -1,10 +1,11 @@
-// Moves an instruction to another address so that it does there what it did before: pc-relative data,
-// branches of every kind, calls with their true return address.
+// Moves an instruction to another address so that it does there what it did before: pc-relative
+// data, branches of every kind, calls with their true return address.
 //
-// Does not decide which instructions may be displaced, nor where the copy lies. Invariants: at each recorded
-// boundary registers, flags and stack equal those at the original instruction; no flag and no register that is
-// not proved dead is written, but for those that the instruction itself writes; PSTATE.BTYPE is what the
-// instruction would leave, or a landing pad is met that takes both. What this file does not know is refused.
+// Does not decide which instructions may be displaced, nor where the copy lies. Invariants: at each
+// recorded boundary registers, flags and stack equal those at the original instruction; no flag and
+// no register that is not proved dead is written, but for those that the instruction itself writes;
+// PSTATE.BTYPE is what the instruction would leave, or a landing pad is met that takes both. What
+// this file does not know is refused.
 #include "arch/arm64/relocate.h"
 #include "arch/arm64/arm64.h"
 
@@ -25,8 +26,8 @@ void tl_arm64_fault_point(struct tl_detour *out, const struct tl_words *w, unsig
 unsigned tl_arm64_register_take(tl_regset dead)
 {
     // Those that calls change anyway come first.
-    static const uint8_t order[] = {16, 17, 9,  10, 11, 12, 13, 14, 15, 8,  7,  6,  5,  4,  3,
-                                    2,  1,  0,  19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 29};
+    static const uint8_t order[] = {16, 17, 9, 10, 11, 12, 13, 14, 15, 8,  7,  6,  5,  4,  3,
+                                    2,  1,  0, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 29};
     for (size_t i = 0; i < sizeof order; i++) {
         if (dead >> order[i] & 1)
             return order[i];
@@ -42,8 +43,9 @@ static tl_regset scratch_regs(const struct tl_emit_in *in)
 
 // ---- branches -----------------------------------------------------------------------------------
 
-// br leaves BTYPE 01 in a page that is not guarded, where it means nothing to what is not guarded either. In
-// a guarded page its target would have to be a landing pad (Arm ARM, D8.4.6 "PSTATE.BTYPE").
+// br leaves BTYPE 01 in a page that is not guarded, where it means nothing to what is not guarded
+// either. In a guarded page its target would have to be a landing pad (Arm ARM, D8.4.6
+// "PSTATE.BTYPE").
 uint8_t tl_arm64_relocate_jump(const struct tl_emit_in *in, struct tl_words *w, tl_addr to)
 {
     if (tl_words_put_aimed(w, A64_B, to))
@@ -107,13 +109,14 @@ static uint8_t call_emit(struct relocator *r)
                                                                   : TL_REFUSE_NO_REACH;
 }
 
-// blr leaves BTYPE 10, which bti c takes. So does it take 01, which br leaves from x16 and x17, and from
-// any register in a page that is not guarded; else br leaves 11, which only bti j takes.
+// blr leaves BTYPE 10, which bti c takes. So does it take 01, which br leaves from x16 and x17, and
+// from any register in a page that is not guarded; else br leaves 11, which only bti j takes.
 static uint8_t icall_emit(struct relocator *r, uint32_t word)
 {
     unsigned target = word >> 5 & 31, goes = target;
     tl_regset scratch = scratch_regs(r->in);
-    if ((word & 0xfffffc1f) != A64_BLR(0)) // the signed forms fault with the link register as it was
+    if ((word & 0xfffffc1f) !=
+        A64_BLR(0)) // the signed forms fault with the link register as it was
         return TL_REFUSE_PC_USE;
     bool ip = target == REG_IP0 || target == REG_IP1;
     if (r->in->guarded)
@@ -131,8 +134,8 @@ static uint8_t icall_emit(struct relocator *r, uint32_t word)
 
 // ---- pc-relative data ---------------------------------------------------------------------------
 
-// A load by what a literal load loads: its word with base and offset 0, and the unit of its offset. C4.1,
-// "Load register (literal)" and "Load/store register (unsigned immediate)".
+// A load by what a literal load loads: its word with base and offset 0, and the unit of its offset.
+// C4.1, "Load register (literal)" and "Load/store register (unsigned immediate)".
 static bool literal_form(uint32_t word, uint32_t *load, unsigned *scale)
 {
     static const struct {
@@ -177,9 +180,9 @@ static uint8_t literal_emit(struct relocator *r, uint32_t word)
     }
     if (r->in->no_stack)
         return TL_REFUSE_NO_STACK;
-    tl_words_put(r->w, A64_STR_PUSH(REG_IP0, 16));
-    literal_through(r, load, scale, REG_IP0, 2);
-    tl_words_put(r->w, A64_LDR_POP(REG_IP0, 16));
+    tl_words_put(r->w, A64_STR_PUSH(REG_IP0, 16 + STACK_BELOW));
+    literal_through(r, load, scale, REG_IP0, (16 + STACK_BELOW) / 8);
+    tl_words_put(r->w, A64_LDR_POP(REG_IP0, 16 + STACK_BELOW));
     return TL_REFUSE_NONE;
 }
 

@@ -1,5 +1,5 @@
-// What the differential test can't see of arm64 detours: how many instructions a hit costs, what is out of
-// reach, what landing pads ask of a branch, where registers may not be used.
+// What the differential test can't see of arm64 detours: how many instructions a hit costs, what is
+// out of reach, what landing pads ask of a branch, where registers may not be used.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -52,8 +52,8 @@ static uint32_t word_at(unsigned off)
     return word;
 }
 
-// Instructions on the straight path, the displaced one not among them: up to the branch back, and the branch
-// at the site.
+// Instructions on the straight path, the displaced one not among them: up to the branch back, and
+// the branch at the site.
 static unsigned added(void)
 {
     return detour.boundary[1].off / 4u + 1;
@@ -107,13 +107,13 @@ static void a_count_reads_like_this(void **state)
         0xf830023f, // stadd x16, [x17]
         0xa9bf7bfd, // stp x29, x30, [sp, #-16]!
         0x17f7fff8, // b resume
-        0xa9be47f0, // slow: stp x16, x17, [sp, #-32]!
+        0xa9bd47f0, // slow: stp x16, x17, [sp, #-48]!
         0xf9000bfe, // str x30, [sp, #16]
         0x2a1003f1, // mov w17, w16
         0x52800810, // mov w16, #64
         0x9403fff2, // bl agent
         0xf9400bfe, // ldr x30, [sp, #16]
-        0xa8c247f0, // ldp x16, x17, [sp], #32
+        0xa8c347f0, // ldp x16, x17, [sp], #48
         0x17fffff7, // b done
     };
     (void)state;
@@ -197,7 +197,8 @@ static void indirect_calls_meet_their_landing_pads(void **state)
     }
 }
 
-// Behind a branch that does not reach, a free register; none in a guarded page, and none for a call.
+// Behind a branch that does not reach, a free register; none in a guarded page, and none for a
+// call.
 static void what_is_out_of_reach_is_refused(void **state)
 {
     enum { B_BACK = 0x16000000 /* b .-128 MiB */, BL_BACK = 0x96000000, CBZ = 0xb4000040 };
@@ -310,9 +311,47 @@ static void the_platform_register_is_left_alone(void **state)
     }
 }
 
+// Go keeps the frame pointer of a function's caller right below the stack pointer.
+static void what_lies_right_below_the_stack_pointer_is_left_alone(void **state)
+{
+    static const struct {
+        uint32_t word;
+        enum tl_action action;
+        tl_regset dead;
+        bool atomics;
+    } row[] = {
+        {NOP, TL_ACTION_COUNT, 0, true},           {NOP, TL_ACTION_COUNT, X(9), true},
+        {NOP, TL_ACTION_COUNT, X(9) | X(10), true}, {NOP, TL_ACTION_COUNT, 0, false},
+        {NOP, TL_ACTION_RECORD, 0, true},           {LDR_D0, TL_ACTION_NONE, 0, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(row); i++) {
+        struct tl_emit_in in = input(row[i].word);
+        unsigned pushes = 0;
+        in.action = row[i].action;
+        in.dead = row[i].dead;
+        in.atomics = row[i].atomics;
+        in.record[0] = (struct tl_record){TL_RECORD_EVENT, 64, 0};
+        in.record_addr[TL_RECORD_EVENT] = SLOW;
+        assert_int_equal(emit(&in, DETOUR), TL_REFUSE_NONE);
+        for (unsigned off = 0; off < detour.size; off += 4) {
+            uint32_t word = word_at(off);
+            int32_t imm7 = (int32_t)(word << 10) >> 25, imm9 = (int32_t)(word << 11) >> 23;
+            bool pair = (word & 0xffc003e0) == 0xa98003e0, single = (word & 0xffe00fe0) == 0xf8000fe0;
+            pushes += pair || single;
+            if (pair)
+                assert_true(imm7 * 8 <= -32);
+            if (single)
+                assert_true(imm9 <= -24);
+        }
+        assert_true(pushes > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_lies_right_below_the_stack_pointer_is_left_alone),
         cmocka_unit_test(a_hit_costs_so_many_instructions),
         cmocka_unit_test(a_count_reads_like_this),
         cmocka_unit_test(the_patch_reaches_what_the_face_says),
