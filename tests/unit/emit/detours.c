@@ -322,7 +322,7 @@ static void what_lies_right_below_the_stack_pointer_is_left_alone(void **state)
     } row[] = {
         {NOP, TL_ACTION_COUNT, 0, true},           {NOP, TL_ACTION_COUNT, X(9), true},
         {NOP, TL_ACTION_COUNT, X(9) | X(10), true}, {NOP, TL_ACTION_COUNT, 0, false},
-        {NOP, TL_ACTION_RECORD, 0, true},           {LDR_D0, TL_ACTION_NONE, 0, true},
+        {NOP, TL_ACTION_RECORD, 0, true},           {0x5c000040 /* ldr d0, .+8 */, TL_ACTION_NONE, 0, true},
     };
     (void)state;
     for (size_t i = 0; i < TL_ARRAY_COUNT(row); i++) {
