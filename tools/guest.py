@@ -5,10 +5,11 @@ Packages come through an apt configuration of our own and lie, verified, in $TRA
 ~/.cache/trapless. Nothing of it needs root.
 """
 import argparse
+import json
 import os
 import sys
 
-from guestlib import cross, image, isa, machine, packages, suite
+from guestlib import bench, cross, image, isa, machine, packages, suite
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -17,7 +18,7 @@ def build_folder(arguments):
     return os.path.abspath(arguments.build or os.path.join(SOURCE, f"build-{arguments.arch}"))
 
 
-def prepare(arguments, names=()):
+def prepare(arguments, names=(), more=()):
     """The image with the command and what the tests of these names need; built first, if that is wanted."""
     folder = build_folder(arguments)
     if not arguments.no_build:
@@ -31,6 +32,8 @@ def prepare(arguments, names=()):
         tests = suite.Tests(folder)
         for path in sorted({path for name in names for path in tests.files(name)}):
             whole.add(path, path)
+    for name, path in more:
+        whole.add(name, path)
     for item in arguments.add:
         name, _, path = item.partition("=")
         whole.add(name if path else "/root/" + os.path.basename(name), path or name)
@@ -87,6 +90,26 @@ def do_test(arguments):
     return 1 if tell.failed else 0
 
 
+def do_bench(arguments):
+    """Each kernel twice: with an instruction as the clock's tick, and in plain time."""
+    whole = prepare(arguments, more=[("/root/measure.py", os.path.join(SOURCE, "tools/guestlib/measure.py"))])
+    lines, failed = [], False
+    for kernel in arguments.kernels or isa.KERNELS[:2]:
+        for clock in arguments.clock or bench.CLOCKS:
+            guest = machine.Machine(arguments.arch, kernel, whole, icount=clock == "instructions")
+            result = guest.run([("measure", arguments.timeout, "exec python3 /root/measure.py")])[0]
+            got, other = bench.lines_of(result.output, clock, guest.release)
+            lines += got
+            failed |= result.status != 0
+            if arguments.json:
+                print("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in got), end="", flush=True)
+            if other:
+                print(f"guest: {guest.release}, {clock}: status {result.status}\n{other}", file=sys.stderr, flush=True)
+    if not arguments.json:
+        print(bench.table(lines), end="")
+    return 1 if failed or not lines else 0
+
+
 def do_shell(arguments):
     start(arguments).shell()
     return 0
@@ -109,6 +132,7 @@ def parse():
     for name, function, text in (("build", do_build, "cross build"),
                                  ("run", do_run, "run one command in a guest; its status is ours"),
                                  ("test", do_test, "run tests of the cross build in a guest, as TAP"),
+                                 ("bench", do_bench, "what a hit costs, on each kernel and by each clock"),
                                  ("shell", do_shell, "a prompt in a guest")):
         sub = command(name, function, text)
         sub.add_argument("--build", help="build folder; default build-ARCH")
@@ -121,6 +145,11 @@ def parse():
                          help="one more file, with the libraries that it loads; by default in /root")
         sub.add_argument("--icount", action="store_true", help="one processor; a nanosecond is an instruction")
         sub.add_argument("--cpus", type=int, default=2)
+        if name == "bench":
+            sub.add_argument("--json", action="store_true")
+            sub.add_argument("--clock", action="append", choices=bench.CLOCKS)
+            sub.add_argument("--timeout", type=int, default=600, metavar="SECONDS", help="of one boot")
+            sub.add_argument("kernels", nargs="*", choices=[[], *isa.KERNELS], metavar="KERNEL")
         if name == "test":
             sub.add_argument("--suite", action="append", default=[])
             sub.add_argument("--limit", type=int, default=120, metavar="SECONDS", help="of one test")
