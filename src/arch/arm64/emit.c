@@ -1,11 +1,11 @@
-// Writes detours: find the block that the thread's home names, add to it, run the displaced instruction,
-// branch back.
+// Writes detours: find the block that the thread's home names, add to it, run the displaced
+// instruction, branch back.
 //
-// Does not choose the place, nor prove registers dead. Invariants: the count is atomic, so threads may share a
-// block and a signal may land anywhere; no system call; nothing is stored below the stack pointer, which moves
-// by multiples of 16 (with no_stack, not at all); vector registers are not touched; every register and flag
-// that is not proved dead has its value again before the displaced instruction, or, where the count comes
-// behind it, before the next one.
+// Does not choose the place, nor prove registers dead. Invariants: the count is atomic, so threads
+// may share a block and a signal may land anywhere; no system call; nothing is stored below the
+// stack pointer, which moves by multiples of 16 (with no_stack, not at all); vector registers are
+// not touched; every register and flag that is not proved dead has its value again before the
+// displaced instruction, or, where the count comes behind it, before the next one.
 //
 //   record frame (emit.h); each record's call; undo
 //   [spill]
@@ -40,8 +40,8 @@ struct scratch {
 struct slow {
     bool open;
     uint16_t position;
-    uint16_t done;  // where it goes back to
-    uint8_t index;  // the register that holds the home's; REG_ZERO: it is 0
+    uint16_t done; // where it goes back to
+    uint8_t index; // the register that holds the home's; REG_ZERO: it is 0
 };
 
 struct detour_work {
@@ -77,7 +77,8 @@ static void scratch_save(struct detour_work *work, const struct scratch *s)
     if (s->spill_count == 1)
         tl_words_put(w, A64_STR_PUSH(s->reg[0], 16 + STACK_BELOW));
     else
-        tl_words_put(w, A64_STP_PUSH(s->reg[0], s->reg[1], (s->spill_count == 2 ? 16 : 32) + STACK_BELOW));
+        tl_words_put(
+            w, A64_STP_PUSH(s->reg[0], s->reg[1], (s->spill_count == 2 ? 16 : 32) + STACK_BELOW));
     if (s->spill_count == 3)
         tl_words_put(w, A64_STR_X(s->reg[2], REG_SP, 16));
 }
@@ -89,7 +90,8 @@ static void scratch_restore(struct tl_words *w, const struct scratch *s)
     if (s->spill_count == 1)
         tl_words_put(w, A64_LDR_POP(s->reg[0], 16 + STACK_BELOW));
     else if (s->spill_count)
-        tl_words_put(w, A64_LDP_POP(s->reg[0], s->reg[1], (s->spill_count == 2 ? 16 : 32) + STACK_BELOW));
+        tl_words_put(
+            w, A64_LDP_POP(s->reg[0], s->reg[1], (s->spill_count == 2 ? 16 : 32) + STACK_BELOW));
 }
 
 // ---- the count ----------------------------------------------------------------------------------
@@ -268,7 +270,8 @@ static uint8_t retargeted_write(struct detour_work *work)
         return TL_REFUSE_UNKNOWN_INSN;
     work->out->displaced = work->w->size;
     work->out->insn_count = 0;
-    work->out->boundary_count = 0; // the call ran at its own place: no state here equals one before it
+    work->out->boundary_count =
+        0; // the call ran at its own place: no state here equals one before it
     return tl_arm64_relocate_jump(work->in, work->w, work->in->insn[0].target);
 }
 
@@ -296,7 +299,8 @@ static uint8_t detour_write(struct detour_work *work)
     const struct tl_emit_in *in = work->in;
     uint8_t refusal = TL_REFUSE_NONE;
     work->out->fault_count = 0;
-    // Behind the instruction only if nothing need be saved there: a fault of that store could not be shown.
+    // Behind the instruction only if nothing need be saved there: a fault of that store could not
+    // be shown.
     bool behind = in->behind && scratch_choose(in, in->dead_behind).spill_count == 0;
     if (!in->on_taken && !behind)
         refusal = action_write(work);
@@ -312,8 +316,8 @@ static uint8_t detour_write(struct detour_work *work)
 
 static bool input_known(const struct tl_emit_in *in)
 {
-    bool behind = in->behind && (in->action != TL_ACTION_COUNT || in->on_taken || in->call_retarget ||
-                                 in->insn[0].flow != TL_FLOW_NEXT);
+    bool behind = in->behind && (in->action != TL_ACTION_COUNT || in->on_taken ||
+                                 in->call_retarget || in->insn[0].flow != TL_FLOW_NEXT);
     return records_known(in) && !behind && !(in->on_taken && in->call_retarget) &&
            in->homes_shift <= 64 - HOME_INDEX_BITS;
 }

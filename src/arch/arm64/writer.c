@@ -1,5 +1,5 @@
-// Writes branches, addresses and literals. Decides nothing about what a detour does. Invariant: nothing is
-// written outside bytes[0 .. capacity), and a writer that is full stays full.
+// Writes branches, addresses and literals. Decides nothing about what a detour does. Invariant:
+// nothing is written outside bytes[0 .. capacity), and a writer that is full stays full.
 #include "arch/arm64/writer.h"
 
 #define LITERAL_SIZE 8u
@@ -110,7 +110,8 @@ void tl_words_put_literals(struct tl_words *w)
 // adr and adrp: 21 bits, the low two apart.
 static void adr_put(struct tl_words *w, uint32_t opcode, unsigned rd, int64_t value)
 {
-    tl_words_put(w, opcode | ((uint32_t)value & 3) << 29 | ((uint32_t)(value >> 2) & 0x7ffff) << 5 | rd);
+    tl_words_put(w, opcode | ((uint32_t)value & 3) << 29 | ((uint32_t)(value >> 2) & 0x7ffff) << 5 |
+                        rd);
 }
 
 static bool adr_reaches(int64_t value)

@@ -1,6 +1,7 @@
-// Every row of the table that may be probed, run bare and in a detour, by an arm64 processor (or what stands
-// in for it): random words, random states; all general and vector registers, flags and memory are compared, and
-// a fault must be shown with the state before the instruction. Fails if a row was not run.
+// Every row of the table that may be probed, run bare and in a detour, by an arm64 processor (or
+// what stands in for it): random words, random states; all general and vector registers, flags and
+// memory are compared, and a fault must be shown with the state before the instruction. Fails if a
+// row was not run.
 //
 //   differential [SEED [WORDS]]      WORDS of each row; prints its seed
 #include "machine.h"
@@ -29,7 +30,8 @@
 #define LOG_ADDR UINT64_C(0x26000000) // stubs.S
 #define BLOCK_ADDR UINT64_C(0x30000000)
 #define BLOCK_SIZE 0x1400000u
-#define BELOW 256u // bytes below the stack pointer that a detour may use
+#define BELOW 256u // bytes below the stack pointer that a detour may use, but for the first ones
+#define BELOW_KEPT 8u
 #define HOMES_SHIFT 12
 #define WORD_TRIES 20000
 #define MOVED_TIMES 8 // as many words of rows that are not just copied
@@ -86,13 +88,13 @@ static void memory_put(const struct memory *from)
     memcpy((void *)(uintptr_t)STACK_ADDR, from->stack, STACK_SIZE);
 }
 
-// What lies right below the stack pointer, before or after, is nobody's.
+// What lies below the stack pointer, before or after, is nobody's, but for what Go keeps there.
 static void memory_forget(struct memory *memory, const struct test_case *test, uint8_t with)
 {
     uint64_t sp[2] = {test->before.sp, test->after.sp};
     for (size_t i = 0; i < 2; i++) {
         if (sp[i] >= STACK_ADDR + BELOW && sp[i] <= STACK_ADDR + STACK_SIZE)
-            memset(memory->stack + (sp[i] - STACK_ADDR) - BELOW, with, BELOW);
+            memset(memory->stack + (sp[i] - STACK_ADDR) - BELOW, with, BELOW - BELOW_KEPT);
     }
 }
 
@@ -131,7 +133,8 @@ static bool state_same(const struct machine_state *a, const struct machine_state
            ((a->pstate ^ b->pstate) & pstate) == 0 && machine_vectors_same(a, b);
 }
 
-// The same word twice, with other bytes below the stack pointer: what depends on them can't be compared.
+// The same word twice, with other bytes below the stack pointer: what depends on them can't be
+// compared.
 static bool bare_run(struct test_case *test)
 {
     struct machine_state again;
@@ -177,12 +180,24 @@ static const struct variant variants[] = {
     {.name = "empty home, saved", .action = TL_ACTION_COUNT, .empty = true, .far = true},
     {.name = "shared", .action = TL_ACTION_COUNT, .atomics = true, .shared = true, .dead = 50},
     {.name = "shared, empty", .action = TL_ACTION_COUNT, .shared = true, .empty = true},
-    {.name = "no stack", .action = TL_ACTION_COUNT, .atomics = true, .shared = true, .no_stack = true,
+    {.name = "no stack",
+     .action = TL_ACTION_COUNT,
+     .atomics = true,
+     .shared = true,
+     .no_stack = true,
      .dead = 100},
-    {.name = "no stack, empty", .action = TL_ACTION_COUNT, .shared = true, .no_stack = true,
-     .dead = 100, .empty = true},
+    {.name = "no stack, empty",
+     .action = TL_ACTION_COUNT,
+     .shared = true,
+     .no_stack = true,
+     .dead = 100,
+     .empty = true},
     {.name = "behind", .action = TL_ACTION_COUNT, .atomics = true, .behind = true},
-    {.name = "behind, empty", .action = TL_ACTION_COUNT, .behind = true, .empty = true, .far = true},
+    {.name = "behind, empty",
+     .action = TL_ACTION_COUNT,
+     .behind = true,
+     .empty = true,
+     .far = true},
     {.name = "record", .action = TL_ACTION_RECORD, .dead = 30},
     {.name = "record and count", .action = TL_ACTION_RECORD | TL_ACTION_COUNT, .far = true},
     {.name = "guard", .action = TL_ACTION_COUNT | TL_ACTION_GUARD, .atomics = true, .far = true},
@@ -207,14 +222,15 @@ static void fail(const struct run *run, const char *what)
     fprintf(stderr, "%s: word %08x, row %s, variant \"%s\", detour at %#llx\n", what,
             tl_arm64_word(&test->insn), tl_arm64_row(test->insn.row)->name, run->variant->name,
             (unsigned long long)run->at);
-    fprintf(stderr, "seed %llu, dead %#llx, behind %#llx\n", seed,
-            (unsigned long long)run->in.dead, (unsigned long long)run->in.dead_behind);
+    fprintf(stderr, "seed %llu, dead %#llx, behind %#llx\n", seed, (unsigned long long)run->in.dead,
+            (unsigned long long)run->in.dead_behind);
     for (size_t i = 0; i < 31; i++)
         fprintf(stderr, "x%zu %#llx: bare %#llx, detour %#llx%s\n", i,
                 (unsigned long long)test->before.reg[i], (unsigned long long)test->after.reg[i],
                 (unsigned long long)run->after.reg[i],
                 test->after.reg[i] != run->after.reg[i] ? " !" : "");
-    fprintf(stderr, "sp %#llx: %#llx, %#llx; pc %#llx, %#llx; pstate %#llx: %#llx, %#llx; signal %d, %d\n",
+    fprintf(stderr,
+            "sp %#llx: %#llx, %#llx; pc %#llx, %#llx; pstate %#llx: %#llx, %#llx; signal %d, %d\n",
             (unsigned long long)test->before.sp, (unsigned long long)test->after.sp,
             (unsigned long long)run->after.sp, (unsigned long long)test->after.pc,
             (unsigned long long)run->after.pc, (unsigned long long)test->before.pstate,
@@ -336,7 +352,9 @@ static void action_check(const struct run *run)
     const struct log *log = (const struct log *)(uintptr_t)LOG_ADDR;
     uint64_t counted = *(uint64_t *)(uintptr_t)(BLOCK_ADDR + run->in.counter_off) - 41;
     uint64_t hits = (variant->behind && test->faulted) ||
-                    (variant->on_taken && test->after.pc != test->insn.target) ? 0 : 1;
+                            (variant->on_taken && test->after.pc != test->insn.target)
+                        ? 0
+                        : 1;
     uint64_t count = variant->action & TL_ACTION_COUNT ? hits : 0;
     bool passed_over = variant->no_stack && variant->empty;
     if (counted != (variant->empty ? 0 : count))
@@ -349,9 +367,10 @@ static void action_check(const struct run *run)
     uint64_t records = variant->action & TL_ACTION_RECORD ? hits : 0, sp = test->before.sp;
     if (log->record != records || log->guard != (variant->action & TL_ACTION_GUARD ? 2 * hits : 0))
         fail(run, "the agent was called wrongly");
-    if (records && (log->record_off != run->in.counter_off || log->record_sp != sp - TL_RECORD_FRAME_ARM64 ||
-                    log->record_s != sp - (uint64_t)(int64_t)run->in.record[0].sp_off ||
-                    log->record_link != test->before.reg[30]))
+    if (records &&
+        (log->record_off != run->in.counter_off || log->record_sp != sp - TL_RECORD_FRAME_ARM64 ||
+         log->record_s != sp - (uint64_t)(int64_t)run->in.record[0].sp_off ||
+         log->record_link != test->before.reg[30]))
         fail(run, "the record's entry was given something else");
     if (log->guard && (log->guard_sp != sp - 16 || log->guard_link != test->before.reg[30]))
         fail(run, "the handler's entry was given something else");
@@ -393,7 +412,8 @@ static bool detour_run(struct run *run)
     if (run->detour.refusal)
         return false;
     memcpy((void *)(uintptr_t)run->at, run->detour.bytes, run->detour.size);
-    __builtin___clear_cache((char *)(uintptr_t)run->at, (char *)(uintptr_t)run->at + run->detour.size);
+    __builtin___clear_cache((char *)(uintptr_t)run->at,
+                            (char *)(uintptr_t)run->at + run->detour.size);
     bool led = run->variant->retarget
                    ? tl_arch_arm64.emit_retarget(&run->test->insn, run->at, (uint8_t *)&patch)
                    : tl_arch_arm64.emit_jump(SITE_ADDR, run->at, (uint8_t *)&patch);
@@ -474,8 +494,8 @@ static void word_run(struct test_case *test, struct row_result *result)
     }
 }
 
-// Indirect calls from a page that is guarded or not to a landing pad in one that is: the pad takes the branch
-// that stands for the call as it took the call.
+// Indirect calls from a page that is guarded or not to a landing pad in one that is: the pad takes
+// the branch that stands for the call as it took the call.
 static void pads_met(void)
 {
     static const struct {
@@ -483,11 +503,11 @@ static void pads_met(void)
         bool guarded;
         tl_regset dead;
     } call[] = {
-        {0xd63f0060, false, 0},                        // blr x3
-        {0xd63f0060, true, TL_REGSET(17)},             // through x17
-        {0xd63f0200, true, 0},                         // blr x16
-        {0xd63f0220, false, 0},                        // blr x17
-        {0xd63f03c0, true, TL_REGSET(16)},             // blr x30
+        {0xd63f0060, false, 0},            // blr x3
+        {0xd63f0060, true, TL_REGSET(17)}, // through x17
+        {0xd63f0200, true, 0},             // blr x16
+        {0xd63f0220, false, 0},            // blr x17
+        {0xd63f03c0, true, TL_REGSET(16)}, // blr x30
         {0xd63f03c0, false, TL_REGSET(9)},
     };
     static const uint32_t pad[] = {0xd503245f, 0xd50324df, 0xd503233f}; // bti c, bti jc, paciasp
@@ -497,7 +517,8 @@ static void pads_met(void)
         machine_word_put(PADS_ADDR, pad[i / (sizeof call / sizeof *call)]);
         machine_word_put(PADS_ADDR + 4, machine_break(PADS_ADDR));
         state_random(&test);
-        test.before.reg[3] = test.before.reg[16] = test.before.reg[17] = test.before.reg[30] = PADS_ADDR;
+        test.before.reg[3] = test.before.reg[16] = test.before.reg[17] = test.before.reg[30] =
+            PADS_ADDR;
         tl_arch_arm64.decode((const uint8_t *)&call[c].word, 4, SITE_ADDR, &test.insn);
         struct run run = {.test = &test, .variant = &variants[0]};
         bool ran = bare_run(&test) && test.after.pc == PADS_ADDR + 4;
@@ -513,8 +534,9 @@ static void pads_met(void)
 
 static void areas_make(void)
 {
-    static const uint64_t area[] = {NEAR_ADDR, FAR_ADDR, LOW_ADDR, STUBS_NEAR, STUBS_FAR,
-                                    HOMES_NEAR, HOMES_FAR, LOG_ADDR, EDGE_ADDR, GUARDED_ADDR, PADS_ADDR};
+    static const uint64_t area[] = {NEAR_ADDR, FAR_ADDR,     LOW_ADDR,  STUBS_NEAR,
+                                    STUBS_FAR, HOMES_NEAR,   HOMES_FAR, LOG_ADDR,
+                                    EDGE_ADDR, GUARDED_ADDR, PADS_ADDR};
     for (size_t i = 0; i < sizeof area / sizeof *area; i++)
         machine_area(area[i], AREA_SIZE, true);
     machine_area(BLOCK_ADDR, BLOCK_SIZE, false);
@@ -526,7 +548,8 @@ static void areas_make(void)
     memcpy((void *)(uintptr_t)STUBS_FAR, stub_start, (size_t)(stub_end - stub_start));
 }
 
-// A call through a signed pointer would fault with the link register changed already: always refused.
+// A call through a signed pointer would fault with the link register changed already: always
+// refused.
 static bool never_moved(const struct row *row)
 {
     return strcmp(row->name, "blraz") == 0 || strcmp(row->name, "blra") == 0;
@@ -564,7 +587,8 @@ int main(int argc, char **argv)
                     result.compared, result.refused);
         }
     }
-    printf("seed %llu: %u rows, %lu runs compared, %lu detours refused, %u rows this processor has not\n",
+    printf("seed %llu: %u rows, %lu runs compared, %lu detours refused, %u rows this processor has "
+           "not\n",
            seed, rows, compared, refused, silent);
     return missing != 0;
 }

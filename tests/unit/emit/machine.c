@@ -1,5 +1,6 @@
-// Runs code from a given state, through signal frames: a breakpoint of our own enters the handler, which puts
-// the state into the frame; whatever ends the run enters it again, and the frame is the result.
+// Runs code from a given state, through signal frames: a breakpoint of our own enters the handler,
+// which puts the state into the frame; whatever ends the run enters it again, and the frame is the
+// result.
 #include "machine.h"
 
 #include <signal.h>
@@ -146,7 +147,8 @@ uint8_t *machine_area(uint64_t addr, size_t size, bool runs)
 
 void machine_guard(uint64_t addr, size_t size)
 {
-    if (mprotect((void *)(uintptr_t)addr, size, PROT_READ | PROT_WRITE | PROT_EXEC | PROT_GUARDED)) {
+    if (mprotect((void *)(uintptr_t)addr, size,
+                 PROT_READ | PROT_WRITE | PROT_EXEC | PROT_GUARDED)) {
         perror("mprotect");
         exit(3);
     }

@@ -1,5 +1,5 @@
-// Runs code from a given state of all registers until it traps or faults, and gives the state back. Real
-// instructions of the processor that this program runs on, which is an arm64.
+// Runs code from a given state of all registers until it traps or faults, and gives the state back.
+// Real instructions of the processor that this program runs on, which is an arm64.
 #ifndef TEST_ARM64_MACHINE_H
 #define TEST_ARM64_MACHINE_H
 

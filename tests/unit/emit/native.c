@@ -1,6 +1,7 @@
-// The agent's image for arm64, run by such a processor (or what stands in for it): its entries keep what they
-// must and use little stack, from whatever state; and with detours as the emitter makes them, in threads that
-// signals interrupt, counts, events and times are exact. With the atomic instructions and without.
+// The agent's image for arm64, run by such a processor (or what stands in for it): its entries keep
+// what they must and use little stack, from whatever state; and with detours as the emitter makes
+// them, in threads that signals interrupt, counts, events and times are exact. With the atomic
+// instructions and without.
 //
 //   native IMAGE [SEED]
 #include "machine.h"
@@ -41,7 +42,9 @@
 #define STATES 200
 
 _Static_assert(HIST_OFF + 2 * sizeof(struct tl_hist) <= RING_OFF, "histograms");
-_Static_assert(RING_OFF + sizeof(struct tl_ring_header) + RING_SLOTS * sizeof(struct tl_ring_slot) <= PAIR_OFF,
+_Static_assert(RING_OFF + sizeof(struct tl_ring_header) +
+                       RING_SLOTS * sizeof(struct tl_ring_slot) <=
+                   PAIR_OFF,
                "ring");
 
 static unsigned long long seed;
@@ -74,7 +77,8 @@ static uint64_t counter(uint32_t probe)
     return sum;
 }
 
-// ---- the install ----------------------------------------------------------------------------------
+// ---- the install
+// ----------------------------------------------------------------------------------
 
 static struct tl_control *control_page(void)
 {
@@ -168,7 +172,8 @@ static void probe_put(tl_addr at, enum tl_record_kind kind, uint32_t probe, tl_r
         detour_next = CODE_ADDR + DETOURS_OFF; // of tests that are over
 }
 
-// ---- entries keep everything ----------------------------------------------------------------------
+// ---- entries keep everything
+// ----------------------------------------------------------------------
 
 struct way {
     const char *name;
@@ -241,7 +246,7 @@ static void entries_keep(void)
         const char *name;
         enum tl_record_kind kind;
     } entry[] = {
-        {"count", TL_RECORD_NONE},    {"hit", TL_RECORD_HIT},       {"event", TL_RECORD_EVENT},
+        {"count", TL_RECORD_NONE},        {"hit", TL_RECORD_HIT},       {"event", TL_RECORD_EVENT},
         {"Go event", TL_RECORD_GO_EVENT}, {"return", TL_RECORD_RETURN}, {"enter", TL_RECORD_ENTER},
         {"exit", TL_RECORD_EXIT},
     };
@@ -271,15 +276,18 @@ static void entries_keep(void)
     head_put();
 }
 
-// ---- threads and signals ----------------------------------------------------------------------------
+// ---- threads and signals
+// ----------------------------------------------------------------------------
 
-typedef uint64_t (*function)(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f);
+typedef uint64_t (*function)(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                             uint64_t f);
 static function probed;
 static pthread_barrier_t start;
 static _Thread_local volatile uint64_t handled; // calls by this thread's signal handlers
 static uint64_t handled_all;
 
-// A function of two nops that returns its first argument; its probes are of the kinds `first` and `last`.
+// A function of two nops that returns its first argument; its probes are of the kinds `first` and
+// `last`.
 static function function_make(enum tl_record_kind first, enum tl_record_kind last, uint32_t probe,
                               tl_regset dead)
 {
@@ -351,7 +359,8 @@ static void fresh(void)
 
 static void counts_are_exact(void)
 {
-    static const tl_regset dead[] = {0, TL_REGSET(16) | TL_REGSET(17), TL_REGSET(16) | TL_REGSET(17) | TL_REGSET(9)};
+    static const tl_regset dead[] = {0, TL_REGSET(16) | TL_REGSET(17),
+                                     TL_REGSET(16) | TL_REGSET(17) | TL_REGSET(9)};
     for (size_t i = 0; i < sizeof dead / sizeof *dead; i++) {
         fresh();
         uint64_t calls = calls_make(function_make(TL_RECORD_NONE, TL_RECORD_HIT, 1, dead[i]));
@@ -375,7 +384,8 @@ static void events_are_whole(void)
         for (uint64_t k = 0; k < ring->head; k++) {
             uint64_t first = slot[k].arg[0], kind = TL_RING_KIND(slot[k].word);
             bool entry = kind == TL_RING_ENTRY;
-            if (TL_RING_PROBE(slot[k].word) != 1 || (!entry && kind != TL_RING_RETURN) || slot[k].time == 0)
+            if (TL_RING_PROBE(slot[k].word) != 1 || (!entry && kind != TL_RING_RETURN) ||
+                slot[k].time == 0)
                 fail("a slot is not whole", "events");
             for (uint64_t a = 1; entry && a < TL_EVENT_ARGS; a++)
                 if (slot[k].arg[a] != first + a)

@@ -1,6 +1,7 @@
-// Hits of arm64 detours and the agent behind them, one instruction at a time in an emulator: a signal whose
-// handler hits the same probe, or a fork, at every boundary between two instructions. Nothing is lost, nothing
-// counted twice, no register changed; a child never has a block of its parent's to go on with.
+// Hits of arm64 detours and the agent behind them, one instruction at a time in an emulator: a
+// signal whose handler hits the same probe, or a fork, at every boundary between two instructions.
+// Nothing is lost, nothing counted twice, no register changed; a child never has a block of its
+// parent's to go on with.
 //
 //   stepped IMAGE
 #include <setjmp.h>
@@ -95,7 +96,8 @@ static uint64_t counted(struct world *world)
     return sum;
 }
 
-// ---- the world ------------------------------------------------------------------------------------
+// ---- the world
+// ------------------------------------------------------------------------------------
 
 static void world_fork(struct world *world)
 {
@@ -127,7 +129,7 @@ struct action {
 };
 
 static const struct action actions[] = {
-    {{TL_RECORD_NONE}},  {{TL_RECORD_HIT}},  {{TL_RECORD_EVENT}},
+    {{TL_RECORD_NONE}},   {{TL_RECORD_HIT}},  {{TL_RECORD_EVENT}},
     {{TL_RECORD_RETURN}}, {{TL_RECORD_EXIT}}, {{TL_RECORD_ENTER, TL_RECORD_EXIT}},
 };
 
@@ -164,9 +166,10 @@ static void detour_put(struct world *world, const struct action *action)
 static void world_make(struct world *world, enum tl_thread_pointer way, bool atomics)
 {
     const uint64_t shared = TL_BLOCK_FIRST_OFF + UINT64_C(1) * PROCESSES * TL_BLOCK_COUNT * STRIDE;
-    const uint64_t areas[][2] = {{IMAGE_ADDR, IMAGE_SIZE}, {CONTROL_ADDR, CONTROL_SIZE},
-                                 {SITE_ADDR, 0x20000},     {STACK_ADDR, STACK_SIZE},
-                                 {TLS_ADDR, 0x1000},       {SHARED_ADDR, (shared + 0xfff) & ~UINT64_C(0xfff)}};
+    const uint64_t areas[][2] = {
+        {IMAGE_ADDR, IMAGE_SIZE}, {CONTROL_ADDR, CONTROL_SIZE},
+        {SITE_ADDR, 0x20000},     {STACK_ADDR, STACK_SIZE},
+        {TLS_ADDR, 0x1000},       {SHARED_ADDR, (shared + 0xfff) & ~UINT64_C(0xfff)}};
     uint64_t tp = TLS_ADDR;
     assert_int_equal(uc_open(UC_ARCH_ARM64, UC_MODE_ARM, &world->uc), 0);
     assert_int_equal(uc_ctl_set_cpu_model(world->uc, UC_CPU_ARM64_MAX), 0);
@@ -192,7 +195,8 @@ static void world_make(struct world *world, enum tl_thread_pointer way, bool ato
     head->atomics = atomics;
 }
 
-// ---- hits -----------------------------------------------------------------------------------------
+// ---- hits
+// -----------------------------------------------------------------------------------------
 
 struct moment {
     unsigned when; // step
@@ -291,7 +295,8 @@ static uint64_t hist_at(struct world *world, size_t off)
 // What was recorded besides the counts, nobody having forked.
 static void records_check(struct world *world, const struct action *action, uint64_t hits)
 {
-    bool shared = world->head.thread_pointer == TL_TP_SHARED, pairs = action->kind[1] != TL_RECORD_NONE;
+    bool shared = world->head.thread_pointer == TL_TP_SHARED,
+         pairs = action->kind[1] != TL_RECORD_NONE;
     uint64_t timed = pairs && !shared ? hits : 0;
     if (action->kind[0] == TL_RECORD_EVENT || action->kind[0] == TL_RECORD_RETURN)
         assert_int_equal(events_found(world), hits);
@@ -329,7 +334,8 @@ static void round_run(struct world *world, const struct action *action, const st
         uint64_t hits = 2u + round->claimed + (more && round->signal), sum = counted(world);
         int process = process_now(world);
         if (!round->fork || round->follow)
-            assert_int_equal(sum, each * hits); // wherever the fork came, each hit counts in one process
+            assert_int_equal(sum,
+                             each * hits); // wherever the fork came, each hit counts in one process
         if (more && round->fork)
             assert_int_equal(process, round->follow ? 1 : -1);
         if (more && round->fork && !round->follow) // at most what was under way
