@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs meson's test suites of a build folder and ends with one line: N passed, N failed, N skipped.
 
-One unit is one meson test. The output of a failed one is shown. Exit status 1 if one failed, or if none
+One unit is one meson test, or one line of a test that speaks TAP: a run of many in a guest. The output of a
+failed one is shown. Exit status 1 if one failed, or if none
 ran at all.
 """
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -18,6 +20,30 @@ OUTPUT_MAX = 8000  # characters shown of a failed test
 def read_log(path):
     with open(path, encoding="utf-8", errors="replace") as lines:
         return [json.loads(line) for line in lines if line.strip()]
+
+
+def parts_of(test):
+    """[(how it went, what it was)] of a test that is a run of others."""
+    if not re.match(r"1\.\.\d+\n", test.get("stdout", "")):
+        return []
+    lines = re.findall(r"^(ok|not ok) \d+ - (.*?)( # SKIP)?$", test["stdout"], re.M)
+    return [("failed" if word != "ok" else "skipped" if skipped else "passed", name)
+            for word, name, skipped in lines]
+
+
+def count_test(suite, test, counts):
+    """Counts a test, or its parts, and prints a line for each."""
+    kind = RESULTS.get(test["result"], "failed")
+    parts = parts_of(test)
+    for went, name in parts:
+        counts[went] += 1
+        print(f"{went:8}            {suite}: {test['name'].split(' / ')[-1]}: {name}", flush=True)
+    if not parts or (kind == "failed" and not any(went == "failed" for went, _ in parts)):
+        counts[kind] += 1
+    print(f"{kind:8}{test['duration']:8.2f} s  {suite}: {test['name'].split(' / ')[-1]}", flush=True)
+    if kind == "failed":
+        output = test.get("stdout", "") + test.get("stderr", "")
+        print(f"--- {test['result']} ({test.get('returncode')})\n{output[-OUTPUT_MAX:]}---")
 
 
 def run_suite(build, suite, without, jobs, multiplier):
@@ -37,13 +63,7 @@ def run_suite(build, suite, without, jobs, multiplier):
         print(done.stdout, file=sys.stderr)
         return None
     for test in read_log(log):
-        kind = RESULTS.get(test["result"], "failed")
-        counts[kind] += 1
-        print(f"{kind:8}{test['duration']:8.2f} s  {suite}: {test['name'].split(' / ')[-1]}",
-              flush=True)
-        if kind == "failed":
-            output = test.get("stdout", "") + test.get("stderr", "")
-            print(f"--- {test['result']} ({test.get('returncode')})\n{output[-OUTPUT_MAX:]}---")
+        count_test(suite, test, counts)
     for name in os.listdir(log_folder):
         if name.startswith(logbase):
             os.unlink(os.path.join(log_folder, name))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that the Debian packages are there that a step needs: build, demo or tidy.
+# Makes sure that the Debian packages are there that a step needs: build, demo, tidy or guest.
 #
 # As root it installs what is missing; otherwise it prints the one command to run and ends with
 # status 2. With nothing missing it asks only dpkg's own database and is quick.
@@ -10,13 +10,16 @@ libjansson-dev libiberty-dev libcmocka-dev libunicorn-dev redis-server redis-too
 libsqlite3-dev openssl musl-tools lld mold binutils g++ golang-go libpython3.11-testsuite"
 demo="python3 redis-server redis-tools"
 tidy="clang-tidy cppcheck"
+# A cross compiler and a machine for each guest; what runs in it is fetched by tools/guest.py.
+guest="qemu-system-arm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu"
 
 case "${1:-build}" in
 build) wanted=$build ;;
 demo) wanted=$demo ;;
 tidy) wanted=$tidy ;;
+guest) wanted=$guest ;;
 *)
-    echo "usage: tools/setup.sh build|demo|tidy" >&2
+    echo "usage: tools/setup.sh build|demo|tidy|guest" >&2
     exit 2
     ;;
 esac
