@@ -6,7 +6,8 @@
 #include "emit/emit.h"
 
 // Go keeps the frame pointer of a function's caller in the 8 bytes below the stack pointer: a
-// detour leaves them alone, and sp is a multiple of 16.
+// detour leaves them alone, and sp is a multiple of 16. What lies lower while Go clears or copies
+// memory is read by nobody who goes on.
 #define STACK_BELOW 16
 
 // The next instruction is a fault point.
