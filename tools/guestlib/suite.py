@@ -77,5 +77,7 @@ class Tap:
         note = " # SKIP" if result.status == SKIPPED else ""
         print(f"{'not ok' if bad else 'ok'} {self.number} - {result.name} {result.seconds:.2f} s{note}", flush=True)
         if bad:
-            print(f"--- {result.name}: status {result.status}\n{result.output[-OUTPUT_MAX:]}\n---", flush=True)
+            print(f"# --- {result.name}: status {result.status}")
+            for line in result.output[-OUTPUT_MAX:].splitlines():
+                print("# " + line)
             sys.stdout.flush()
