@@ -325,10 +325,12 @@ static struct place_state state_behind(const struct exit_walk *walk, const struc
         after.sp = depth_add(before->sp, step.moved_sign * moved);
     if (step.copy_reg != TL_DEF_REG_NONE && depth_add(before->sp, step.copy_plus) == 8)
         after.base = step.copy_reg;
-    if (step.copy_reg != TL_DEF_REG_NONE && step.copy_plus == 0 && depth_known(before->sp) &&
-        (walk->analysis->arch->kept_regs >> step.copy_reg & 1) != 0) {
+    // A whole copy is worth more than the address of something on the stack.
+    bool copies = step.copy_reg != TL_DEF_REG_NONE && depth_known(before->sp) &&
+                  (walk->analysis->arch->kept_regs >> step.copy_reg & 1) != 0;
+    if (copies && (step.copy_plus == 0 || before->kept == TL_DEF_REG_NONE)) {
         after.kept = step.copy_reg;
-        after.kept_sp = before->sp;
+        after.kept_sp = depth_add(before->sp, step.copy_plus);
     } else if (before->kept != TL_DEF_REG_NONE) {
         struct tl_definition def;
         walk->analysis->arch->define(&insn, before->kept, &def);
