@@ -223,18 +223,6 @@ static void put_barrier(struct text_out *out, uint32_t crm, uint32_t op)
     }
 }
 
-static void put_hint(struct text_out *out, uint32_t number)
-{
-    static const char low[] = "nop|yield|wfe|wfi|sev|sevl";
-    static const char high[] = "esb|psb csync|tsb csync||csdb||clearbhb";
-    if (number < 6)
-        put_choice(out, low, number);
-    else if (number >= 16 && number <= 22 && number != 19 && number != 21)
-        put_choice(out, high, number - 16);
-    else
-        tl_arm64_put(out, "hint #0x%x", number);
-}
-
 // System registers that programs have (bits 19 to 5 of the word), and operations on caches.
 static const struct {
     uint16_t number;
@@ -440,7 +428,7 @@ static void put_piece(struct text_out *out, const struct piece *piece)
         put_barrier(out, number >> 2, number & 3);
         break;
     case PRINT_HINT:
-        put_hint(out, number);
+        tl_arm64_put(out, "hint #0x%x", number);
         break;
     default:
         break;

@@ -202,11 +202,15 @@ static const char *const unknown_there[] = {
     "swp-pair", "ldiapp", "ldiapp-post", "stilp", "stilp-pre", "ldapr-post", "stlr-pre", "block-64",
     "block-64-status", "st-tag", "st-tag-index", "ldg", "stgp", "stgp-index", "ldap1", "stl1",
     "ldapur-simd", "bfcvt", "v-dot-mixed", "v-matrix", "x-dot-mixed", "vf-bfdot", "vf-bfmlal",
-    "vf-bfmmla", "vf-bfcvtn", "xf-bfdot", "xf-bfmlal", "sve", "addvl", "rdvl", "sme",
+    "vf-bfmmla", "vf-bfcvtn", "xf-bfdot", "xf-bfmlal",
 };
 
+// It has no scalable vectors and matrices either (DDI 0487, C4.1 "A64 instruction set encoding").
 static bool is_unknown_there(const struct row *row)
 {
+    uint32_t group = row->value >> 25 & 15;
+    if (group == 2 || (group == 0 && row->value >> 31 != 0))
+        return true;
     for (size_t i = 0; i < TL_ARRAY_COUNT(unknown_there); i++)
         if (strcmp(row->name, unknown_there[i]) == 0)
             return true;
