@@ -253,7 +253,9 @@ static void words_of_all_rows_keep_their_claims(void **state)
         if (row->reloc == TL_RELOC_REFUSE)
             continue;
         for (uint64_t i = 0; i < each * TRIES && tested < each; i++) {
-            uint32_t word = i == 0 && (MRS_TPIDR_EL0 & row->mask) == row->value ? MRS_TPIDR_EL0 : word_of(&machine, row);
+            uint32_t word = word_of(&machine, row);
+            if (i == 0 && (MRS_TPIDR_EL0 & row->mask) == row->value)
+                word = MRS_TPIDR_EL0;
             struct tl_insn insn;
             tl_arch_arm64.decode((const uint8_t *)&word, sizeof(word), CODE_ADDR, &insn);
             if (insn.row != number)
