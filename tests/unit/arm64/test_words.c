@@ -45,10 +45,16 @@ static const struct {
     {0x1f000000, 0x10000000, TL_FLOW_NEXT, TL_RELOC_PCREL, 0, 0, 0}, // adr, adrp: the target by adr_target
 };
 
+// The lowest bits of a number, with their sign.
+static uint64_t extended(uint64_t number, unsigned width)
+{
+    return (uint64_t)((int64_t)(number << (64 - width)) >> (64 - width));
+}
+
 static uint64_t adr_target(uint32_t word)
 {
-    int64_t offset = (int64_t)((uint64_t)(word >> 5 & 0x7ffff) << 2 | (word >> 29 & 3)) << 43 >> 43;
-    return word >> 31 != 0 ? (ADDR & ~UINT64_C(0xfff)) + ((uint64_t)offset << 12) : ADDR + (uint64_t)offset;
+    uint64_t offset = extended((uint64_t)(word >> 5 & 0x7ffff) << 2 | (word >> 29 & 3), 21);
+    return word >> 31 != 0 ? (ADDR & ~UINT64_C(0xfff)) + (offset << 12) : ADDR + offset;
 }
 
 static bool pcrel_holds(const struct tl_insn *insn, uint32_t word)
@@ -58,13 +64,11 @@ static bool pcrel_holds(const struct tl_insn *insn, uint32_t word)
             continue;
         if (insn->row == ROW_UNKNOWN) // part of it is not allocated
             return insn->target == 0;
-        unsigned spare = 64u - known[i].width;
         uint64_t target = 0;
         if (known[i].mask == 0x1f000000)
             target = adr_target(word);
         else if (known[i].width != 0)
-            target = ADDR + (uint64_t)((int64_t)((uint64_t)(word >> known[i].shift) << spare) >> spare
-                                                                                            << known[i].scale);
+            target = ADDR + (extended(word >> known[i].shift, known[i].width) << known[i].scale);
         return insn->flow == known[i].flow && insn->reloc == known[i].reloc && insn->target == target;
     }
     return insn->target == 0 && (insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_STOP) &&
