@@ -11,7 +11,7 @@
 //   skip the red zone, push            only if a register is spilled
 //   lahf; seto %al                     only if flags are live
 //   mov %fs:0,A; imul $TL_HASH,A,B; shr $56,B; shl $4,B; add table(%rip),B
-//   cmp A,(B); jne slow; mov 8(B),B; incq counter(B)
+//   cmp A,(B); jne slow; mov 8(B),B; test B,B; je slow; incq counter(B)
 //   done: restore flags, registers, stack
 //   skip the red zone; call agent; undo   only at the entry of a fault handler
 //   displaced instructions; jmp resume
@@ -183,7 +183,7 @@ static void frame_restore(struct tl_writer *w, const struct frame *f)
 
 // Branches to the slow path, to be closed when it is written.
 struct slow {
-    uint16_t position[2];
+    uint16_t position[3];
     uint8_t count;
     uint16_t done; // where it goes back to
 };
@@ -217,6 +217,9 @@ static void thread_count(struct tl_writer *w, const struct tl_emit_in *in, const
     mem_put(w, 0x39, a, b, offsetof(struct tl_thread_slot, tp));
     slow->position[slow->count++] = branch_open(w, 0x75, wide);
     mem_put(w, 0x8b, b, b, offsetof(struct tl_thread_slot, block));
+    rex_put(w, b, b); // test B,B: a signal handler that forked since the compare has wiped the slot
+    TL_PUT(w, 0x85, (uint8_t)(0xc0 | (b & 7) << 3 | (b & 7)));
+    slow->position[slow->count++] = branch_open(w, 0x74, wide);
     mem_put(w, 0xff, 0, b, (int32_t)in->counter_off); // incq
 }
 

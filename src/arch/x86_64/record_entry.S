@@ -36,6 +36,8 @@
         cmp     %rax, REC_TABLE_OFF(%rdx)
         jne     \miss
         mov     REC_TABLE_OFF + 8(%rdx), %rdx
+        test    %rdx, %rdx              // a handler that forked since the compare has wiped the slot
+        jz      \miss
 .endm
 
 // Behind a miss. Goes on to \own or \shared with the block in rdx, or to \silent.
