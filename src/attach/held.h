@@ -111,7 +111,8 @@ struct tl_task *tl_task_find(struct tl_target *target, pid_t tid);
 int tl_task_wait(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns);
 // Takes in one wait status. True: the task is now stopped or gone.
 bool tl_task_event(struct tl_target *target, struct tl_task *task, int status);
-// Delivers a signal that the task is stopped for, so that it stops for us alone. As tl_task_wait.
+// Delivers a signal that the task is stopped for, or that its last instruction raised, so that it
+// stops for us alone and its registers may be changed. As tl_task_wait.
 int tl_task_settle(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns);
 void tl_task_release(struct tl_target *target, struct tl_task *task);
 void tl_task_destroy(struct tl_task *task);

@@ -320,17 +320,31 @@ int tl_task_wait(struct tl_target *target, struct tl_task *task, uint64_t deadli
     return task->state == TL_TASK_GONE ? TL_E_GONE : 1;
 }
 
+// Whether a stopped task's own last instruction raised a signal that it has not been stopped for
+// yet: our trap is taken before it (get_signal, kernel/signal.c, Linux 6.18). Such a signal belongs
+// to the registers as they are. None can come while it stands.
+static bool task_raised(const struct tl_task *task)
+{
+    const uint64_t raised = UINT64_C(1) << (SIGSEGV - 1) | UINT64_C(1) << (SIGBUS - 1) |
+                            UINT64_C(1) << (SIGILL - 1) | UINT64_C(1) << (SIGTRAP - 1) |
+                            UINT64_C(1) << (SIGFPE - 1) | UINT64_C(1) << (SIGSYS - 1);
+    struct tl_proc_status status;
+    return task->state == TL_TASK_STOPPED && tl_proc_status_read(task->tid, &status, NULL) == 0 &&
+           (status.sig_pending & ~status.sig_blocked & raised) != 0;
+}
+
 int tl_task_settle(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns)
 {
-    for (int i = 0; task->signal != 0; i++) {
+    for (int i = 0; task->signal != 0 || task_raised(task); i++) {
         if (i == TL_SIGNALS_IN_A_ROW_MAX)
             return 0;
         int signal = task->signal;
         task->signal = 0;
         task->has_regs = false;
         task->state = TL_TASK_WAITED;
-        if (tl_trace(target, PTRACE_INTERRUPT, task->tid, 0, 0) != 0 ||
-            tl_trace(target, PTRACE_CONT, task->tid, 0, (uint64_t)signal) != 0) {
+        // One that is still to come stops it by itself; our trap would come before it again.
+        bool trapped = signal == 0 || tl_trace(target, PTRACE_INTERRUPT, task->tid, 0, 0) == 0;
+        if (!trapped || tl_trace(target, PTRACE_CONT, task->tid, 0, (uint64_t)signal) != 0) {
             // Killed just now: the wait below sees its end.
         }
         int got = tl_task_wait(target, task, deadline_ns);

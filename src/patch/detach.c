@@ -179,8 +179,9 @@ int tl_install_verify(struct tl_install *install, struct tl_install_result *resu
     if (!job.foreign)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
     int error = tl_text_load(install->target, &install->writes, &text, diag);
-    // A process that is ending has no memory any more: nothing was unloaded.
-    if (!error && !tl_maps_at(&text.maps, install->code_addr)) {
+    // A process that ended, or became another, since it was asked has no memory any more: nothing
+    // was unloaded. What is there now was there all the while.
+    if (!error && !still_there(install)) {
         tl_text_deinit(&text);
         free(job.foreign);
         return 1;

@@ -75,6 +75,11 @@ static tl_addr handler_addr(const struct tl_install *owner)
     return owner->header.agent_addr + owner->head.trap_off;
 }
 
+static tl_addr restorer_addr(const struct tl_install *owner)
+{
+    return owner->header.agent_addr + owner->head.restorer_off;
+}
+
 // ---- the target's signals -----------------------------------------------------------------------
 
 static int action_call(struct tl_target *target, int sig, tl_addr set, tl_addr get,
@@ -214,7 +219,7 @@ static int handler_install(struct tl_traps *traps, struct tl_diag *diag)
     const struct tl_signal_action action = {
         .handler = handler_addr(owner),
         .flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | RESTORER_FLAG,
-        .restorer = owner->header.agent_addr + owner->head.restorer_off,
+        .restorer = restorer_addr(owner),
         .mask = ~(signal_bit(SIGTRAP) | signal_bit(SIGSEGV) | signal_bit(SIGBUS) |
                   signal_bit(SIGFPE) | signal_bit(SIGILL)),
     };
@@ -244,15 +249,18 @@ bool tl_trap_forget(struct tl_target *target, tl_addr scratch)
     return threads_settled(target) && action_set(target, scratch, &standard, NULL) == 0;
 }
 
-// Words that point into slots.
+// Words that point into slots; and the address that the handler returns to, which stands below each
+// signal frame: who has not got to its slot yet is in the handler.
 struct slot_search {
     const struct tl_install *install;
+    tl_addr restorer;
     bool found;
 };
 
 static void slot_word(uint64_t word, void *opaque)
 {
     struct slot_search *search = opaque;
+    search->found |= word == search->restorer;
     for (size_t i = 0; i < search->install->mapped_count; i++) {
         const struct tl_range *range = &search->install->mapped[i];
         search->found |= word >= range->start && word < range->end;
@@ -263,7 +271,7 @@ static void slot_word(uint64_t word, void *opaque)
 static bool slots_left(const struct tl_traps *traps)
 {
     struct tl_target *target = traps->owner->target;
-    struct slot_search search = {traps->install, false};
+    struct slot_search search = {traps->install, restorer_addr(traps->group->owner), false};
     for (size_t i = 0; i < tl_target_thread_count(target) && !search.found; i++) {
         struct tl_thread_view view;
         if (tl_target_thread_view(target, i, &view) != 0)

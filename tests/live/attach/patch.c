@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define CHURN_ROUNDS 30
+#define END_ROUNDS 40
 #define KILL_RANDOM_ROUNDS 25
 
 static void put_and_count(const char *mode, const char *threads, uint64_t expected)
@@ -338,6 +339,43 @@ static void forked_children_are_silent(void **state)
     assert_int_equal(victim_end(&victim), 0);
 }
 
+// Killed in the middle of a look: what can't be read any more was not unloaded or changed.
+static void a_target_that_ends_under_a_look_has_changed_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < END_ROUNDS; i++) {
+        struct victim victim;
+        struct tl_target *target;
+        struct tl_install *install;
+        struct tl_install_result results[HAND_PLANS] = {0};
+        struct tl_diag diag = {""};
+        victim_start(&victim, "hammer", "1");
+        assert_int_equal(probes_put(victim.pid, &victim, &target, &install, results, &diag), 0);
+        int looks[2], gone = 0;
+        char byte;
+        assert_int_equal(pipe(looks), 0);
+        pid_t killer = fork();
+        if (killer == 0) { // in the middle of the looks, a little later each time
+            for (int k = 0; k <= i; k++)
+                (void)!read(looks[0], &byte, 1);
+            _exit(kill(victim.pid, SIGKILL));
+        }
+        while (!gone) {
+            (void)!write(looks[1], "", 1);
+            gone = tl_install_verify(install, results, &diag);
+        }
+        assert_true(gone == 1 || gone == TL_E_GONE);
+        for (int k = 0; k < HAND_PLANS; k++)
+            assert_int_equal(results[k].refusal, TL_REFUSE_NONE);
+        assert_int_equal(waitpid(killer, NULL, 0), killer);
+        close(looks[0]);
+        close(looks[1]);
+        tl_install_destroy(install);
+        tl_target_close(target);
+        victim_kill(&victim);
+    }
+}
+
 static void counts_are_read_after_a_crash(void **state)
 {
     (void)state;
@@ -374,6 +412,8 @@ int main(void)
         cmocka_unit_test(one_thread_pointer_in_two_tasks),
         cmocka_unit_test(forked_children_are_silent),
         cmocka_unit_test(counts_are_read_after_a_crash),
+        cmocka_unit_test(a_target_that_ends_under_a_look_has_changed_nothing),
     };
+    cmocka_set_test_filter(getenv("TL_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

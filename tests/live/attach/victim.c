@@ -4,6 +4,7 @@
 #include "victim.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +19,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define ALONE_CALLS 1000 // between two looks at the input
 
 #ifndef sigev_notify_thread_id // glibc before 2.37 gives the field no name; musl does
 #define sigev_notify_thread_id _sigev_un._tid
@@ -103,6 +106,16 @@ static int hammer(int threads)
 {
     hammer_go = 1;
     threads_run(threads, 0, hammer_main);
+    return 0;
+}
+
+// The same in the only thread there is.
+static int alone(void)
+{
+    struct pollfd line = {.fd = STDIN_FILENO, .events = POLLIN};
+    ready();
+    for (uint64_t i = 0; i % ALONE_CALLS || poll(&line, 1, 0) == 0; i++)
+        hammer_check(i);
     return 0;
 }
 
@@ -428,6 +441,7 @@ int main(int argc, char **argv)
         int (*run_plain)(void);
     } modes[] = {
         {"hammer", hammer, NULL},
+        {"alone", NULL, alone},
         {"exact", exact, NULL},
         {"blind", blind, NULL},
         {"crowd", crowd, NULL},

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,7 +21,10 @@
 #define THREADS 8
 #define STORM_CALLS 20000
 #define CHURN_ROUNDS 20
+#define DETACH_ROUNDS 100
 #define KILL_ROUNDS 15
+#define BORROW_STEPS 16 // from the seizing to behind the first call
+#define BORROW_ROUNDS 10
 #define MAPPINGS_LEFT_MAX                                                                          \
     30 // of some of the last rounds, whose code a word on a stack may point into
 #define ALL (TL_RUNG_BIT(TL_RUNG_SIMULATE) | TL_RUNG_BIT(TL_RUNG_SLOT) | TL_RUNG_BIT(TL_RUNG_STEP))
@@ -281,6 +286,25 @@ static void attached_again_and_again_under_load(void **state)
     assert_int_equal(victim_end(&victim), 0);
 }
 
+// The only thread is stopped on its way through the handler mostly, and hardly goes on between two
+// stops.
+static void detached_again_and_again_from_a_thread_that_hardly_runs(void **state)
+{
+    (void)state;
+    const struct sched_param none = {.sched_priority = 0};
+    struct victim victim;
+    victim_start(&victim, "alone", NULL);
+    assert_int_equal(sched_setscheduler(victim.pid, SCHED_IDLE, &none), 0);
+    for (int i = 0; i < DETACH_ROUNDS; i++) {
+        place_both(&victim, STEP);
+        assert_int_equal(put_detach(&put, &diag), 0);
+        assert_true(text_is_files(victim.pid));
+        put_close(&put);
+        assert_int_equal(waitpid(victim.pid, NULL, WNOHANG), 0);
+    }
+    assert_int_equal(victim_end(&victim), 0);
+}
+
 static unsigned kill_step;
 
 static void kill_hook(unsigned step)
@@ -300,12 +324,18 @@ static void controller_run(const struct victim *victim)
 
 static void restored_afterwards(struct victim *victim)
 {
-    struct tl_target *target;
+    struct tl_target *target = NULL;
+    siginfo_t end = {.si_pid = 0};
+    assert_int_equal(waitid(P_PID, (id_t)victim->pid, &end, WEXITED | WNOHANG | WNOWAIT), 0);
+    if (end.si_pid)
+        fail_msg("killed at step %u: the target has ended (code %d, status %d)", kill_step,
+                 end.si_code, end.si_status);
     int error = tl_target_open(victim->pid, NULL, &target, &diag);
     int count = error ? error : tl_patch_detach_leftover(target, &diag);
-    if (count < 0)
-        print_error("%s\n", diag.text);
-    assert_true(count >= 0);
+    if (count < 0) {
+        tl_target_close(target);
+        fail_msg("killed at step %u: %s", kill_step, diag.text);
+    }
     // A thread may have been in a slot; it leaves soon.
     for (int i = 0; i < 1000 && catches_trap(victim->pid); i++) {
         usleep(1000);
@@ -324,9 +354,9 @@ static void killed_at_every_step(void **state)
     victim_start(&victim, "hammer", "2");
     for (unsigned step = 0;; step += 3) {
         int status;
+        kill_step = step;
         pid_t pid = fork();
         if (pid == 0) {
-            kill_step = step;
             tl_target_step_hook = kill_hook;
             controller_run(&victim);
         }
@@ -342,6 +372,37 @@ static void killed_at_every_step(void **state)
     assert_int_equal(victim_end(&victim), 0);
 }
 
+static void countdown_hook(unsigned step)
+{
+    (void)step;
+    if (kill_step-- == 0)
+        kill(getpid(), SIGKILL);
+}
+
+// The only thread is borrowed, and mostly it has just run into a breakpoint: its signal is still to
+// come.
+static void killed_while_the_borrowed_thread_traps(void **state)
+{
+    (void)state;
+    struct victim victim;
+    victim_start(&victim, "alone", NULL);
+    for (unsigned i = 0; i < BORROW_STEPS * BORROW_ROUNDS; i++) {
+        kill_step = i % BORROW_STEPS;
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (place(&victim, STEP) != 0)
+                _exit(1);
+            tl_target_step_hook = countdown_hook;
+            _exit(put_detach(&put, &diag) ? 1 : 0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        restored_afterwards(&victim);
+    }
+    assert_int_equal(victim_end(&victim), 0);
+}
+
 static void killed_at_random_moments(void **state)
 {
     (void)state;
@@ -350,6 +411,7 @@ static void killed_at_random_moments(void **state)
     unsigned seed = seed_text ? (unsigned)atoi(seed_text) : (unsigned)time(NULL);
     print_message("TL_SEED=%u\n", seed);
     srand(seed);
+    kill_step = UINT_MAX; // none that is known
     victim_start(&victim, "hammer", "3");
     for (int i = 0; i < KILL_ROUNDS; i++) {
         pid_t pid = fork();
@@ -374,7 +436,9 @@ int main(void)
         cmocka_unit_test(forked_children_are_put_back_too),
         cmocka_unit_test(another_program_has_nothing_of_ours),
         cmocka_unit_test(attached_again_and_again_under_load),
+        cmocka_unit_test(detached_again_and_again_from_a_thread_that_hardly_runs),
         cmocka_unit_test(killed_at_every_step),
+        cmocka_unit_test(killed_while_the_borrowed_thread_traps),
         cmocka_unit_test(killed_at_random_moments),
     };
     cmocka_set_test_filter(getenv("TL_TEST"));
