@@ -150,6 +150,8 @@ int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_
 // Puts the borrowed thread where the kernel can finish the call that it was stopped in, as if nothing had been.
 void tl_call_hand_back(struct tl_target *target);
 int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag);
+// Where a task that is still in a stub of an earlier hold will go on. 0: it is in none. By target->maps.
+tl_addr tl_stub_left(struct tl_target *target, tl_addr pc);
 void tl_stub_restore(struct tl_target *target);
 
 // ---- memory.c

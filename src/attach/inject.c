@@ -303,6 +303,25 @@ int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_di
     return tl_memory_write(target, task->tid, stub->addr, code, size, NULL, diag);
 }
 
+tl_addr tl_stub_left(struct tl_target *target, tl_addr pc)
+{
+    uint8_t bytes[TL_STUB_SIZE_MAX];
+    tl_addr last = pc & ~(tl_addr)(STUB_ALIGN - 1);
+    const struct tl_map *map = tl_maps_at(&target->maps, pc);
+    bool possible = map && (strcmp(map->path, "[vdso]") == 0 ||
+                            (slack_possible(map) && map->end - pc <= tl_page_size()));
+    if (!possible)
+        return 0;
+    for (tl_addr at = last; last - at < TL_STUB_SIZE_MAX && at != 0; at -= STUB_ALIGN) {
+        if (tl_target_read(target, at, bytes, sizeof bytes, NULL) != 0)
+            continue;
+        size_t size = tl_stub_match(bytes, sizeof bytes);
+        if (size && pc - at < size)
+            return tl_stub_home(bytes, at);
+    }
+    return 0;
+}
+
 void tl_stub_restore(struct tl_target *target)
 {
     struct tl_task *task = tl_task_find(target, target->borrowed);

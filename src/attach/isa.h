@@ -132,6 +132,8 @@ size_t tl_entry_stub_build(tl_addr entry, tl_addr entry_word, uint8_t out[TL_STU
 tl_addr tl_entry_stub_pc(tl_addr stub);
 // Size of the stub that bytes start with, 0: it is none of ours.
 size_t tl_stub_match(const uint8_t *bytes, size_t size);
+// Where the stub at addr, whose bytes match, leads to.
+tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr);
 
 // ---- what else patch asks
 

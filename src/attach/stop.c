@@ -405,6 +405,10 @@ int tl_target_thread_view(struct tl_target *target, size_t index, struct tl_thre
     struct tl_thread_view view = {.tid = task->tid, .in_kernel = !task->has_regs};
     view.pc = task->has_regs ? tl_regs_pc(&task->regs) : task->pc;
     view.sp = task->has_regs ? tl_regs_sp(&task->regs) : task->sp;
+    // Its registers are not its own yet: it can't be moved, and will go on where the stub leads.
+    tl_addr home = tl_stub_left(target, view.pc);
+    view.in_kernel |= home != 0;
+    view.pc = home ? home : view.pc;
     view.thread_pointer = task->has_regs ? tl_regs_thread_pointer(&task->regs) : 0;
     view.stack = stack_range(&target->maps, view.sp);
     view.alt_stack = other_stack(&target->maps, &view, task->tid == target->pid);

@@ -350,6 +350,13 @@ size_t tl_stub_match(const uint8_t *bytes, size_t size)
     return STUB_SIZE;
 }
 
+tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr)
+{
+    uint32_t words = get_insn(bytes + STUB_BRANCH_OFF) & 0x3ffffffu; // signed: two's complement of 26 bits
+    int64_t far = ((int64_t)(words ^ 0x2000000u) - 0x2000000) * INSN_SIZE;
+    return addr + STUB_BRANCH_OFF + (tl_addr)far;
+}
+
 // At its start a program has nothing in x8 to x18, and a function pointer in x0 (AAPCS64; glibc,
 // sysdeps/aarch64/start.S).
 static const uint32_t entry_code[] = {

@@ -312,6 +312,14 @@ size_t tl_stub_match(const uint8_t *bytes, size_t size)
     return memcmp(jump, "\xff\x25\0\0\0\0", 6) == 0 ? STUB_SIZE : 0;
 }
 
+tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr)
+{
+    tl_addr home;
+    (void)addr;
+    memcpy(&home, bytes + STUB_SIZE - sizeof home, sizeof home);
+    return home;
+}
+
 // ---- what else patch asks -----------------------------------------------------------------------
 
 #define HWCAP2_FSGSBASE 2u // asm/hwcap2.h
