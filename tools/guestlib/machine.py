@@ -3,10 +3,12 @@
 One machine for one list of jobs. Its console is the only channel; lines that begin with @guest are init's
 own (see init.sh). Invariant: no machine is left behind, and a job that was not seen to end is a failure.
 """
+import ctypes
 import dataclasses
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,12 @@ from . import image, isa, packages
 MEMORY_MB = 1500
 BOOT_SECONDS = 120
 STATUS_UNKNOWN = 255
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_us():
+    """In the machine's process: whatever ends this program ends the machine."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @dataclasses.dataclass
@@ -66,7 +74,7 @@ class Machine:
         limit = BOOT_SECONDS + sum(job[1] for job in jobs)
         with tempfile.TemporaryDirectory(prefix="trapless-guest-") as folder:
             process = subprocess.Popen(self._command(folder, jobs, False), stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_us)
             try:
                 for line in self._lines(process, limit):
                     words = line.split()
