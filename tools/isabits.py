@@ -3,6 +3,7 @@
 Parses one, checks it, writes plain C. Knows patterns, fields and register sets in general, no instruction.
 tools/isagen.py is its command. Every mistake is a TableError with its line.
 """
+import pathlib
 import re
 
 FLOWS = ["next", "cond", "jump", "ijump", "call", "icall", "ret", "stop"]
@@ -37,7 +38,21 @@ EXAMPLE_SIZE_MAX = 100
 class TableError(Exception):
     def __init__(self, line, text):
         super().__init__(text)
-        self.line = line
+        self.line = line  # of the whole table; isagen.load turns it into the file's own
+        self.file = None
+
+
+def read(path):
+    """A table's text with the included files in their places, and the (file, line) of each of its lines."""
+    lines, places = [], []
+    for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").split("\n"), 1):
+        more = None
+        if line.startswith("include "):
+            more = pathlib.Path(path).parent / line.partition(" ")[2].strip()
+        found = more.read_text(encoding="utf-8").split("\n") if more else [line]
+        lines += found
+        places += [(more, at) for at in range(1, len(found) + 1)] if more else [(path, number)]
+    return "\n".join(lines), places
 
 
 class Table:

@@ -327,15 +327,18 @@ def read_sentences(path):
 
 def load(path, sentences):
     """A checked table and its language."""
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text, places = isabits.read(path)
     language = isabits if isabits.is_bits(text) else sys.modules[__name__]
-    table = language.parse(text)
-    language.check(table)
-    for row in getattr(table, "rows", table):
-        refusal = row.get("refuse", "NONE")
-        if sentences and refusal not in sentences:
-            raise TableError(row.line, f"row {row.name}: no refusal {refusal}")
+    try:
+        table = language.parse(text)
+        language.check(table)
+        for row in getattr(table, "rows", table):
+            refusal = row.get("refuse", "NONE")
+            if sentences and refusal not in sentences:
+                raise TableError(row.line, f"row {row.name}: no refusal {refusal}")
+    except TableError as error:
+        error.file, error.line = places[error.line - 1]
+        raise
     return table, language
 
 
@@ -353,7 +356,7 @@ def main():
             sentences = read_sentences(options.refusals) if options.refusals else {}
             table, language = load(path, sentences)
         except TableError as error:
-            print(f"{path}:{error.line}: {error}", file=sys.stderr)
+            print(f"{error.file}:{error.line}: {error}", file=sys.stderr)
             return 1
         except (OSError, UnicodeDecodeError) as error:
             print(f"{path}: {error}", file=sys.stderr)

@@ -132,7 +132,7 @@ def row_words(row):
     return words
 
 
-table = isabits.parse((root / "isa" / "arm64.isa").read_text())
+table = isabits.parse(isabits.read(root / "isa" / "arm64.isa")[0])
 isabits.check(table)
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
