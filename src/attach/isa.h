@@ -40,6 +40,8 @@ struct tl_exec_call {
 tl_addr tl_regs_pc(const struct tl_regs *regs);
 tl_addr tl_regs_sp(const struct tl_regs *regs);
 uint64_t tl_regs_thread_pointer(const struct tl_regs *regs);
+// The register that calls leave their return address in. 0: it is on the stack.
+tl_addr tl_regs_link(const struct tl_regs *regs);
 void tl_regs_set_pc(struct tl_regs *regs, tl_addr pc);
 // The thread runs code of the instruction set this was built for (not 32-bit code on a 64-bit
 // kernel).

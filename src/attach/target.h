@@ -75,7 +75,8 @@ bool tl_target_page_equals(struct tl_target *target, const struct tl_map *map, i
 struct tl_thread_view {
     pid_t tid;
     tl_addr pc, sp;
-    uint64_t thread_pointer;     // fs_base
+    tl_addr link;                // the register that calls leave their return address in; 0: no such, or not known
+    uint64_t thread_pointer;     // fs_base, tpidr_el0
     bool in_kernel;              // counted as stopped although not yet stopped; pc is where it will return
     struct tl_range stack;       // sp .. end of its mapping
     struct tl_range alt_stack;   // empty when none known

@@ -45,6 +45,8 @@ static bool range_words(struct tl_target *target, struct tl_range range,
 bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,
                     void (*visit)(uint64_t word, void *opaque), void *opaque)
 {
+    if (view->link) // as good as a word: who has just called has it nowhere else
+        visit(view->link, opaque);
     return range_words(target, view->stack, visit, opaque) &&
            range_words(target, view->alt_stack, visit, opaque);
 }

@@ -234,8 +234,9 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
     for (tl_addr at = function; at < function + size; at += insn.size) {
         if (!tl_session_insn(module, at, &insn))
             return true; // data, or padding: what was seen was well
-        if ((insn.flow == TL_FLOW_RET || insn.flags & TL_INSN_MAY_FAULT) &&
-            arch->reads_return(&insn, frame.sp, frame.fp))
+        // Where it lies on the stack, nothing reads it that can't fault.
+        bool can = insn.flow == TL_FLOW_RET || insn.flags & TL_INSN_MAY_FAULT || arch->insn_align > 1;
+        if (can && arch->reads_return(&insn, frame.sp, frame.fp))
             return false;
         frame_step(arch, &frame, &insn);
         if (frame.sp < 0 &&

@@ -86,6 +86,11 @@ tl_addr tl_regs_sp(const struct tl_regs *regs)
     return regs->word[WORD_SP];
 }
 
+tl_addr tl_regs_link(const struct tl_regs *regs)
+{
+    return regs->word[REG_LR];
+}
+
 uint64_t tl_regs_thread_pointer(const struct tl_regs *regs)
 {
     return regs->word[WORD_TLS];

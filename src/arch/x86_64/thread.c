@@ -65,6 +65,12 @@ tl_addr tl_regs_sp(const struct tl_regs *regs)
     return regs_user(regs).rsp;
 }
 
+tl_addr tl_regs_link(const struct tl_regs *regs)
+{
+    (void)regs;
+    return 0;
+}
+
 uint64_t tl_regs_thread_pointer(const struct tl_regs *regs)
 {
     return regs_user(regs).fs_base;
