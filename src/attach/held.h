@@ -36,8 +36,8 @@ struct tl_task {
     bool has_regs; // regs are valid (STOPPED)
     struct tl_regs regs;
     tl_addr pc, sp; // IN_KERNEL: where it will come back to user code
-    // Where the kernel hides calls (isa.h): the one that it was blocked in when it was asked to stop.
-    struct {
+    // Where the kernel hides calls (isa.h): the one that it was blocked in before it was seized.
+    struct tl_blocked {
         long number; // -1: none
         uint64_t first_argument;
         tl_addr sp, pc;

@@ -385,7 +385,10 @@ static bool task_affordable(struct tl_target *target, struct tl_task *task, uint
 {
     bool kept = true, alone = target->hold == TL_HOLD_ALL; // all others wait for us
     tl_addr place;
-    if (tl_call_show(target, task, false, deadline_ns) != 1)
+    int shown = tl_call_show(target, task, false, deadline_ns);
+    if (shown == 0)
+        *why = NOT_IN_TIME;
+    if (shown != 1)
         return false;
     bool live = tl_vectors_live(target, task, &kept);
     bool reached = !tl_call_insn.size ||

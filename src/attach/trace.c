@@ -193,6 +193,8 @@ static bool task_is_ours(pid_t tid)
 
 struct tl_task *tl_task_seize(struct tl_target *target, pid_t tid, pid_t tgid)
 {
+    struct tl_task look = {.tid = tid};
+    tl_call_look(&look); // before: a seized task's call ends at signals that it would not have seen
     if (tl_trace(target, PTRACE_SEIZE, tid, 0, HOLD_OPTIONS) != 0) {
         int error = errno;
         if (error != EPERM || !task_is_ours(tid)) {
@@ -202,7 +204,7 @@ struct tl_task *tl_task_seize(struct tl_target *target, pid_t tid, pid_t tgid)
     }
     struct tl_task *task = task_add(target, tid, tgid);
     if (task)
-        tl_call_look(task);
+        task->blocked = look.blocked;
     if (!task) {
         tl_trace(target, PTRACE_DETACH, tid, 0, 0); // fails while it runs; the thread's end lets go
         errno = ENOMEM;

@@ -28,7 +28,7 @@
 #define SIGSET_SIZE 8 // bytes of the kernel's sigset_t
 #define SIGNALS 64
 #define HANDLER_MIN 2             // SIG_DFL is 0, SIG_IGN is 1
-#define RESTORER_FLAG 0x04000000u // SA_RESTORER, arch/x86/include/uapi/asm/signal.h
+#define RESTORER_FLAG 0x04000000u // SA_RESTORER, the same on x86-64 and arm64 (uapi/asm/signal.h)
 #define QUIET_TRIES 20            // while some thread blocks signals for a moment
 #define SETTLE_TRIES 100          // while some thread is on its way to the handler
 #define PAUSE_NS 2000000

@@ -68,8 +68,9 @@ const long tl_call_nothing = NR_GETPID;
 // A call throws away what SVE has beyond the vector registers, and leaves streaming mode (Linux,
 // Documentation/arch/arm64/sve.rst and sme.rst, "System call behaviour").
 const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{NOTE_SSVE, false}, {NOTE_SVE, true}};
-// struct pthread lies right below the thread pointer; its size is another in each glibc.
-const struct tl_tid_place tl_tid_place = {{0}, -3072, 0};
+// struct pthread lies right below the thread pointer, and before it maybe nothing; its size is another in
+// some glibc. Known: 2.41.
+const struct tl_tid_place tl_tid_place = {{-1616}, -1792, 0};
 // mov x8, #139; svc #0 (arch/arm64/kernel/vdso/sigreturn.S, Linux 6.12)
 const struct tl_sigreturn_code tl_sigreturn_code = {
     {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}, 8};
