@@ -11,7 +11,7 @@ enum tl_clock {
     TL_CLOCK_COARSE,  // tl_data_header.coarse_ns, which the controller keeps
 };
 
-// At offset 0 of the image (src/arch/<isa>/agent_entry.S writes it). First what the controller fills
+// At offset 0 of the image (src/arch/agent_head.h writes it). First what the controller fills
 // in: constants of the install, which a forked child sees too. Then what the image tells of itself.
 struct tl_agent_head {
     uint64_t control_addr;  // struct tl_control in the target

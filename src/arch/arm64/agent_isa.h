@@ -2,10 +2,10 @@
 #ifndef TL_ARCH_ARM64_AGENT_ISA_H
 #define TL_ARCH_ARM64_AGENT_ISA_H
 
-#include "arch/arm64/record_layout.h"
+#include "arch/record_layout.h"
 #include "arch/arm64/signal_frame.h"
 #include "arch/arm64/simulate.h"
-#include "arch/arm64/trampoline_layout.h"
+#include "arch/trampoline_layout.h"
 #include "emit/emit.h"
 
 // Of functions that an entry calls. Here the compiler is told so for all of them (agent/meson.build): they

@@ -16,7 +16,7 @@
 // processor may read it some instructions early.
 // Stack below the record frame: three pairs of registers on the straight path, and two more and what
 // tl_agent_block takes, off it.
-#include "arch/arm64/record_layout.h"
+#include "arch/record_layout.h"
 
         .arch_extension lse
         .text

@@ -2,7 +2,7 @@
 // trampoline.c does the work and says what is kept true.
 //
 // The key is the stack pointer at the function's entry: what a live frame calls lies lower.
-#include "arch/arm64/trampoline_layout.h"
+#include "arch/trampoline_layout.h"
 
         .text
 

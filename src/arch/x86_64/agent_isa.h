@@ -2,10 +2,10 @@
 #ifndef TL_ARCH_X86_64_AGENT_ISA_H
 #define TL_ARCH_X86_64_AGENT_ISA_H
 
-#include "arch/x86_64/record_layout.h"
+#include "arch/record_layout.h"
 #include "arch/x86_64/signal_frame.h"
 #include "arch/x86_64/simulate.h"
-#include "arch/x86_64/trampoline_layout.h"
+#include "arch/trampoline_layout.h"
 #include "emit/emit.h"
 
 // Of functions that an entry calls: they keep every register but the one of the result.

@@ -12,7 +12,7 @@
 //   minimum, maximum       compare-and-swap
 //
 // Stack below the record frame: at most four words on the straight path.
-#include "arch/x86_64/record_layout.h"
+#include "arch/record_layout.h"
 
         .text
 

@@ -1,6 +1,6 @@
 // Replaced return addresses: at a function's entry, at its return, and where an unwinder looks one up. The
 // straight path of the first two; trampoline.c has the rest and says what is kept true.
-#include "arch/x86_64/trampoline_layout.h"
+#include "arch/trampoline_layout.h"
 
         .text
 

@@ -1,7 +1,7 @@
 // What trampoline_entry.S knows of agent/layout.h; src/agent/trampoline.c compares. Also read by
 // the assembler.
-#ifndef TL_ARCH_X86_64_TRAMPOLINE_LAYOUT_H
-#define TL_ARCH_X86_64_TRAMPOLINE_LAYOUT_H
+#ifndef TL_ARCH_TRAMPOLINE_LAYOUT_H
+#define TL_ARCH_TRAMPOLINE_LAYOUT_H
 
 #define HIJACK_LIVE 0x6c697665
 #define HIJACK_ENDED 24

@@ -1,7 +1,8 @@
 // What record_entry.S knows of agent/layout.h; src/agent/record.c compares. Also read by the assembler.
-#ifndef TL_ARCH_ARM64_RECORD_LAYOUT_H
-#define TL_ARCH_ARM64_RECORD_LAYOUT_H
+#ifndef TL_ARCH_RECORD_LAYOUT_H
+#define TL_ARCH_RECORD_LAYOUT_H
 
+#define REC_TP_FS_WORD 1 // enum tl_thread_pointer
 #define REC_HASH 0x61c88647
 #define REC_TABLE_OFF 4096 // of the thread table, from the control page
 #define REC_HOMES_OFF 8192 // of the homes
