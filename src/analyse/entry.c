@@ -1,7 +1,7 @@
 // Where an entry probe of a function goes: behind its landing instruction (on arm64 that may be the one that
-// signs the return address, or stand before it), and in Go behind its stack check. A Go function begins by comparing the stack pointer with its stack's limit; too low,
-// it calls the runtime, which moves the stack, and starts again. Behind the check a call arrives
-// once.
+// signs the return address, or stand before it), and in Go behind its stack check. A Go function begins by
+// comparing the stack pointer with its stack's limit; too low, it calls the runtime, which moves the stack, and
+// starts again. Behind the check a call arrives once.
 //
 //   start:  cmp 16(%r14), %rsp            grow:  spill arguments
 //           jbe grow                             call runtime.morestack_noctxt

@@ -33,7 +33,7 @@ enum tl_thread_pointer {
 enum tl_action {
     TL_ACTION_NONE = 0,  // nothing: only displace (an auxiliary site)
     TL_ACTION_COUNT = 1, // add 1 to the thread's counter
-    TL_ACTION_CALL = 2,  // call call_addr, TL_CALL_SKIP bytes below the stack pointer
+    TL_ACTION_CALL = 2,  // call call_addr; x86-64: TL_CALL_SKIP bytes below the stack pointer
     TL_ACTION_LEAVE = 4, // the same with leave_addr
     TL_ACTION_RECORD = 8, // the agent's entries for record[], in their order
     // A site may have all of them: records, count, call, leave.
@@ -41,7 +41,7 @@ enum tl_action {
     TL_ACTION_GUARD = TL_ACTION_CALL | TL_ACTION_LEAVE,
 };
 
-// The red zone, which a called agent leaves alone. agent_entry.S counts on it.
+// x86-64: the red zone, which a called agent leaves alone. agent_entry.S counts on it.
 #define TL_CALL_SKIP 128
 
 // What one record does. Each is an entry of the agent (struct tl_agent_head.record_off), called in the
@@ -49,7 +49,7 @@ enum tl_action {
 enum tl_record_kind {
     TL_RECORD_NONE,
     TL_RECORD_HIT,    // the counter only (where one site has several probes)
-    TL_RECORD_EVENT,  // an event with the six argument registers of the System V ABI
+    TL_RECORD_EVENT,  // an event with the first six argument registers of the C calling convention
     TL_RECORD_GO_EVENT, // ... of Go's ABIInternal
     TL_RECORD_RETURN, // an event with the return value
     TL_RECORD_ENTER,  // the entry of a latency pair

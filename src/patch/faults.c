@@ -13,16 +13,6 @@ static const int fault_signal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 _Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_FAULT_HANDLERS_MAX, "one handler a signal");
 _Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_RESTORERS_MAX, "one restorer a signal");
 
-#define SIGSET_SIZE 8 // bytes of the kernel's sigset_t
-#define HANDLER_MIN 2 // SIG_DFL is 0, SIG_IGN is 1
-
-#define RESTORER_FLAG 0x04000000u // SA_RESTORER, the same on x86-64 and arm64 (uapi/asm/signal.h)
-
-// The kernel's struct sigaction where it knows that flag (include/linux/signal_types.h).
-struct kernel_action {
-    uint64_t handler, flags, restorer, mask;
-};
-
 static uint64_t signal_bit(int sig)
 {
     return UINT64_C(1) << (sig - 1);
@@ -39,12 +29,12 @@ uint64_t tl_faults_caught(pid_t pid)
     return status.sig_caught & mask;
 }
 
-static int action_ask(struct tl_install *install, int sig, struct kernel_action *out,
+static int action_ask(struct tl_install *install, int sig, struct tl_signal_action *out,
                       struct tl_diag *diag)
 {
     struct tl_target *target = install->target;
     tl_addr scratch = install->header.control_addr + TL_SCRATCH_OFF;
-    const uint64_t args[6] = {(uint64_t)sig, 0, scratch, SIGSET_SIZE};
+    const uint64_t args[6] = {(uint64_t)sig, 0, scratch, TL_SIGSET_SIZE};
     int64_t result = 0;
     int error = tl_target_syscall(target, SYS_rt_sigaction, args, &result, diag);
     if (!error && result < 0)
@@ -55,21 +45,21 @@ static int action_ask(struct tl_install *install, int sig, struct kernel_action 
 
 int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
 {
-    static const struct kernel_action none;
+    static const struct tl_signal_action none;
     int error = 0;
     install->caught = tl_faults_caught(tl_target_pid(install->target));
     install->handler_count = 0;
     for (size_t i = 0; !error && i < TL_ARRAY_COUNT(fault_signal); i++) {
-        struct kernel_action action = {0};
+        struct tl_signal_action action = {0};
         if (install->caught & signal_bit(fault_signal[i]))
             error = action_ask(install, fault_signal[i], &action, diag);
         install->header.restorer[i] =
-            action.flags & RESTORER_FLAG ? action.restorer : tl_target_sigreturn(install->target);
+            action.flags & TL_RESTORER_FLAG ? action.restorer : tl_target_sigreturn(install->target);
         for (size_t k = 0; k < install->handler_count; k++) {
             if (install->handler[k] == action.handler)
                 action.handler = 0;
         }
-        if (!error && action.handler >= HANDLER_MIN)
+        if (!error && action.handler >= TL_HANDLER_MIN)
             install->handler[install->handler_count++] = action.handler;
     }
     if (!error && install->caught)

@@ -227,10 +227,14 @@ uint64_t tl_facts_ticks_per_ms(const struct tl_install *install);
 int tl_facts_check(struct tl_install *install, struct tl_diag *diag);
 
 // ---- trap.c
-// What the kernel does on SIGTRAP in the target; with a borrowed thread. scratch_addr: memory of ours.
+#define TL_SIGSET_SIZE 8             // bytes of the kernel's sigset_t
+#define TL_HANDLER_MIN 2             // SIG_DFL is 0, SIG_IGN is 1
+#define TL_RESTORER_FLAG 0x04000000u // SA_RESTORER, the same on x86-64 and arm64 (uapi/asm/signal.h)
+// The kernel's struct sigaction where it knows that flag (include/linux/signal_types.h).
 struct tl_signal_action {
     uint64_t handler, flags, restorer, mask;
 };
+// What the kernel does on SIGTRAP in the target; with a borrowed thread. scratch_addr: memory of ours.
 int tl_trap_action(struct tl_target *target, tl_addr scratch_addr, struct tl_signal_action *out,
                    struct tl_diag *diag);
 // All stopped, and no breakpoint of ours in the text: SIGTRAP does again what it does by default. false: not

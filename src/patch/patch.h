@@ -58,7 +58,8 @@ struct tl_drain_memory;
 void tl_install_memory(const struct tl_install *install, struct tl_drain_memory *out);
 
 // 1. Borrows a thread, maps code region, control page, shared memory; writes the agent image. Old idle
-//    leftovers are unmapped when nothing points into them. After this the addresses below are known and planning can begin.
+//    leftovers are unmapped when nothing points into them. After this the addresses below are known and
+//    planning can begin.
 int tl_install_prepare(struct tl_target *target, const struct tl_install_options *options,
                        struct tl_install **out, struct tl_diag *diag);
 // Fills the addresses and thread_pointer of *emit for the plan.

@@ -287,7 +287,8 @@ int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl
 static bool patch_is_ours(const struct tl_patch *patch, const uint8_t *at)
 {
     for (size_t i = 0; i < patch->size; i++) {
-        if (at[i] != patch->after[i] && at[i] != patch->before[i] && at[i] != tl_breakpoint.bytes[i % tl_breakpoint.size])
+        if (at[i] != patch->after[i] && at[i] != patch->before[i] &&
+            at[i] != tl_breakpoint.bytes[i % tl_breakpoint.size])
             return false;
     }
     return true;

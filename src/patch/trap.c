@@ -25,12 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SIGSET_SIZE 8 // bytes of the kernel's sigset_t
 #define SIGNALS 64
-#define HANDLER_MIN 2             // SIG_DFL is 0, SIG_IGN is 1
-#define RESTORER_FLAG 0x04000000u // SA_RESTORER, the same on x86-64 and arm64 (uapi/asm/signal.h)
-#define QUIET_TRIES 20            // while some thread blocks signals for a moment
-#define SETTLE_TRIES 100          // while some thread is on its way to the handler
+#define QUIET_TRIES 20   // while some thread blocks signals for a moment
+#define SETTLE_TRIES 100 // while some thread is on its way to the handler
 #define PAUSE_NS 2000000
 #define LOOK_PERIOD_NS UINT64_C(100000000)
 #define ASK_PERIOD_NS UINT64_C(1000000000)
@@ -85,7 +82,7 @@ static tl_addr restorer_addr(const struct tl_install *owner)
 static int action_call(struct tl_target *target, int sig, tl_addr set, tl_addr get,
                        struct tl_diag *diag)
 {
-    const uint64_t args[6] = {(uint64_t)sig, set, get, SIGSET_SIZE};
+    const uint64_t args[6] = {(uint64_t)sig, set, get, TL_SIGSET_SIZE};
     int64_t result = 0;
     int error = tl_target_syscall(target, SYS_rt_sigaction, args, &result, diag);
     if (!error && result < 0)
@@ -218,7 +215,7 @@ static int handler_install(struct tl_traps *traps, struct tl_diag *diag)
     const struct tl_install *owner = group->owner;
     const struct tl_signal_action action = {
         .handler = handler_addr(owner),
-        .flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | RESTORER_FLAG,
+        .flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | TL_RESTORER_FLAG,
         .restorer = restorer_addr(owner),
         .mask = ~(signal_bit(SIGTRAP) | signal_bit(SIGSEGV) | signal_bit(SIGBUS) |
                   signal_bit(SIGFPE) | signal_bit(SIGILL)),
