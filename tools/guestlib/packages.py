@@ -92,6 +92,20 @@ class Suite:
                              f"{done.stderr.strip()[-500:]}")
         return done.stdout
 
+    def _answer(self, tool, *arguments):
+        """The same, remembered until the lists are read again: apt takes seconds to load them."""
+        key = hashlib.sha256("\0".join((tool, *arguments)).encode()).hexdigest()
+        path = os.path.join(self.apt, "answers", key)
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_mtime >= os.stat(os.path.join(self.apt, "updated")).st_mtime:
+                with open(path, encoding="utf-8") as file:
+                    return file.read()
+        text = self._read(tool, *arguments)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write(path + ".part", text)
+        os.rename(path + ".part", path)
+        return text
+
     def update(self, fresh=False):
         """Fetches the suite's lists, unless they are of this week."""
         stamp = os.path.join(self.apt, "updated")
@@ -111,13 +125,13 @@ class Suite:
 
     def depends(self, package):
         """The names of what one package depends on directly."""
-        output = self._read("apt-cache", "depends", "--no-recommends", "--no-suggests", "--no-conflicts",
-                            "--no-breaks", "--no-replaces", "--no-enhances", package)
+        output = self._answer("apt-cache", "depends", "--no-recommends", "--no-suggests", "--no-conflicts",
+                              "--no-breaks", "--no-replaces", "--no-enhances", package)
         return re.findall(r"^ [ |]Depends: ([^<\s]+)$", output, re.M)
 
     def closure(self, names):
         """What has to be there for these packages: (name, file name, size, SHA256) of each."""
-        output = self._read("apt-get", "install", "-qq", "-y", "--print-uris", *names)
+        output = self._answer("apt-get", "install", "-qq", "-y", "--print-uris", *names)
         return self._records(re.findall(r"^'[^']+' (\S+?)_\S+ \d+ ", output, re.M))
 
     def alone(self, names):
@@ -126,7 +140,7 @@ class Suite:
 
     def _records(self, names):
         records = []
-        for block in self._read("apt-cache", "show", "--no-all-versions", *names).split("\n\n"):
+        for block in self._answer("apt-cache", "show", "--no-all-versions", *names).split("\n\n"):
             field = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", block, re.M))
             if "SHA256" in field:
                 version = field["Version"].replace(":", "%3a")
