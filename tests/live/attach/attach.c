@@ -26,6 +26,7 @@
 #define NOBODY 65534
 #define STOP_LIMIT_MS 100.0 // for 800 threads
 #define ROUNDS 20
+#define CROWD_ROUNDS 9
 #define BUSY_TRIES 20
 
 static double now_ms(void)
@@ -170,13 +171,13 @@ static void a_crowd_stops_fast(void **state)
     struct victim victim;
     double best = 1e9;
     victim_start(&victim, "crowd", "800");
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < CROWD_ROUNDS; i++) {
         double ms = 0;
         assert_int_equal(hold_once(victim.pid, NULL, &ms), 0);
         best = ms < best ? ms : best;
     }
     print_message("800 threads: stopped %.1f ms (best of 9)\n", best);
-    assert_true(best < STOP_LIMIT_MS);
+    assert_true(best < STOP_LIMIT_MS * machine_slowness());
     assert_int_equal(victim_end(&victim), 0);
 }
 
@@ -194,9 +195,16 @@ static void probe_and_detach(struct victim *victim)
         error = probes_put(victim->pid, victim, &target, &install, results, &diag);
     if (error)
         print_error("%s\n", diag.text);
+    // A branch of arm64 does not reach the vdso from where a static program lies; its own last page has room
+    // for a call or not, as the sizes happen to be.
+    if (error == TL_E_UNSUPPORTED && strstr(diag.text, "lies too far")) {
+        assert_true(text_is_files(victim->pid));
+        victim_kill(victim);
+        skip();
+    }
     assert_int_equal(error, 0);
     assert_int_equal(results[0].refusal, TL_REFUSE_NONE);
-    for (int k = 0; k < 3000 && hits_of(install, 0) == 0; k++)
+    for (int k = 0; k < 3000 * machine_slowness() && hits_of(install, 0) == 0; k++)
         usleep(1000);
     assert_true(hits_of(install, 0) > 0);
     assert_int_equal(tl_install_detach(install, &diag), 0);
@@ -279,7 +287,7 @@ static void a_program_under_a_filter(void **state)
         print_error("%s\n", diag.text);
     assert_int_equal(error, 0);
     assert_int_equal(write(victim.in, "x", 1), 1);
-    for (int k = 0; k < 1000 && hits_of(install, 0) < 1000; k++)
+    for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) < 1000; k++)
         usleep(1000);
     assert_int_equal(hits_of(install, 0), 1000);
     assert_int_equal(tl_install_detach(install, &diag), 0);
@@ -776,6 +784,8 @@ static void a_program_with_dispatched_calls_is_refused(void **state)
     struct victim victim;
     struct tl_target *target;
     struct tl_diag diag = {""};
+    if (prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF, 0, 0, 0) != 0)
+        skip(); // this kernel has none
     victim_start(&victim, "dispatch", NULL);
     assert_int_equal(tl_target_open(victim.pid, NULL, &target, &diag), 0);
     assert_int_equal(tl_target_borrow(target, &diag), TL_E_UNSUPPORTED);
@@ -803,7 +813,7 @@ static void a_launched_program(void **state)
     assert_int_equal(tl_target_syscall(target, SYS_getpid, args, &result, &diag), 0);
     assert_int_equal(result, pid);
     tl_target_resume(target);
-    for (int i = 0; i < 5000 && tl_target_alive(target); i++)
+    for (int i = 0; i < 5000 * machine_slowness() && tl_target_alive(target); i++)
         usleep(1000);
     assert_int_equal(tl_target_wait_status(target), 0);
     tl_target_close(target);
@@ -845,5 +855,6 @@ int main(void)
         cmocka_unit_test(a_program_with_dispatched_calls_is_refused),
         cmocka_unit_test(a_launched_program),
     };
+    cmocka_set_test_filter(getenv("TL_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

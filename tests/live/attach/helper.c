@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "attach/isa.h"
+#include "base/page.h"
 
 #define DETOUR_ROOM TL_DETOUR_SIZE_MAX
 
@@ -16,6 +17,12 @@ static _Noreturn void broken(const char *what)
 {
     perror(what);
     abort();
+}
+
+int machine_slowness(void)
+{
+    const char *text = getenv("TL_SLOW");
+    return text && atoi(text) > 0 ? atoi(text) : 1;
 }
 
 void victim_await(struct victim *victim)
@@ -190,11 +197,11 @@ static int plan_make(struct tl_target *target, const struct tl_install *install,
 // A free page below the text: above it lies the heap's room.
 static tl_addr page_find(const struct tl_install *install, tl_addr text)
 {
-    for (tl_addr page = tl_page_down(text) - TL_PAGE_SIZE; text - page < UINT64_C(1) << 30;
-         page -= TL_PAGE_SIZE) {
+    const tl_addr size = tl_page_size();
+    for (tl_addr page = (text & ~(size - 1)) - size; text - page < UINT64_C(1) << 30; page -= size) {
         bool used = false;
         for (size_t i = 0; i < install->used_count; i++)
-            used |= install->used[i].start < page + 2 * TL_PAGE_SIZE && install->used[i].end > page;
+            used |= install->used[i].start < page + 2 * size && install->used[i].end > page;
         if (!used)
             return page;
     }
@@ -219,7 +226,7 @@ int hand_plan_make(struct tl_target *target, const struct tl_install *install,
         out->detours[i] =
             (struct tl_plan_detour){.addr = at, .detour = &out->detour[i], .site = site[i]};
     }
-    out->mapping = (struct tl_range){page, page + TL_PAGE_SIZE};
+    out->mapping = (struct tl_range){page, page + tl_page_size()};
     out->input = (struct tl_commit_input){.mapping = &out->mapping,
                                           .mapping_count = 1,
                                           .detour = out->detours,

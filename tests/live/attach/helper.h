@@ -26,6 +26,8 @@ void victim_go(struct victim *victim);    // a line to its input
 int victim_end(struct victim *victim);    // go, then its wait status
 void victim_kill(struct victim *victim);
 
+// How many times slower than usual this machine is, by TL_SLOW: limits of time are multiplied by it.
+int machine_slowness(void);
 // All executable file mappings of pid hold what their files hold.
 bool text_is_files(pid_t pid);
 

@@ -90,7 +90,7 @@ static void churn_under_threads_that_check_results(void **state)
             print_error("round %d: %s\n", i, diag.text);
         assert_int_equal(error, 0);
         assert_int_equal(results[0].refusal, TL_REFUSE_NONE);
-        for (int k = 0; k < 1000 && hits_of(install, 0) == 0; k++)
+        for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) == 0; k++)
             usleep(100);
         assert_true(hits_of(install, 0) > 0);
         assert_int_equal(tl_install_detach(install, &diag), 0);
@@ -309,7 +309,7 @@ static void one_thread_pointer_in_two_tasks(void **state)
         print_error("%s\n", diag.text);
     assert_int_equal(error, 0);
     assert_int_equal(install->thread_pointer, TL_TP_SHARED);
-    for (int k = 0; k < 1000 && hits_of(install, 0) == 0; k++)
+    for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) == 0; k++)
         usleep(1000);
     assert_true(hits_of(install, 0) > 0);
     assert_int_equal(tl_install_detach(install, &diag), 0);
@@ -386,7 +386,7 @@ static void counts_are_read_after_a_crash(void **state)
     struct tl_diag diag = {""};
     victim_start(&victim, "spin", NULL);
     assert_int_equal(probes_put(victim.pid, &victim, &target, &install, results, &diag), 0);
-    for (int k = 0; k < 1000 && hits_of(install, 0) == 0; k++)
+    for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) == 0; k++)
         usleep(1000);
     victim_kill(&victim);
     assert_true(hits_of(install, 0) > 0);

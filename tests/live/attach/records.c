@@ -32,7 +32,8 @@ struct live {
     struct tl_install *install;
 };
 
-static void live_start(struct live *live, const char *path, const char *mode,
+// False where the target was refused since no call can be made in it (see probe_and_detach in attach.c).
+static bool live_start(struct live *live, const char *path, const char *mode,
                        const struct tl_install_options *options)
 {
     char threads[8];
@@ -41,8 +42,12 @@ static void live_start(struct live *live, const char *path, const char *mode,
     char *argv[] = {(char *)(uintptr_t)path, (char *)(uintptr_t)mode, threads, NULL};
     victim_start_argv(&live->victim, argv);
     if (records_put(live->victim.pid, &live->victim, options, events, &live->target, &live->install,
-                    &diag) != 0)
+                    &diag) == 0)
+        return true;
+    if (!strstr(diag.text, "lies too far"))
         fail_msg("%s: %s", path, diag.text);
+    victim_kill(&live->victim);
+    return false;
 }
 
 static void live_end(struct live *live)
@@ -123,7 +128,10 @@ static void events_bear_their_threads_ids(void **state)
             assert_true(i == 2);
             continue;
         }
-        live_start(&live, path, "exact", &with_rings);
+        if (!live_start(&live, path, "exact", &with_rings)) {
+            assert_true(i > 0); // with a libc of its own
+            continue;
+        }
         struct tl_install_facts facts;
         tl_install_facts(live.install, &facts);
         assert_true(facts.tid_off != 0);
@@ -141,7 +149,7 @@ static void without_a_counter_the_coarse_clock_is_kept(void **state)
 {
     (void)state;
     struct live live;
-    live_start(&live, VICTIM_PATH, "blind", &with_rings);
+    assert_true(live_start(&live, VICTIM_PATH, "blind", &with_rings));
     struct tl_install_facts facts;
     tl_install_facts(live.install, &facts);
     assert_int_equal(facts.clock, TL_CLOCK_COARSE);
@@ -186,7 +194,7 @@ static void many_blocks_cost_address_space_only(void **state)
                                                     .clock = true};
     struct live live;
     uint64_t mine = status_kib(getpid(), "VmRSS:");
-    live_start(&live, VICTIM_PATH, "exact", &large);
+    assert_true(live_start(&live, VICTIM_PATH, "exact", &large));
     assert_true(status_kib(live.victim.pid, "VmSize:") > 16u << 20); // GiBs
     assert_true(status_kib(live.victim.pid, "VmRSS:") < 16u << 10);
     victim_go(&live.victim);
