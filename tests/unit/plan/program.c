@@ -58,27 +58,15 @@ static tl_addr data_random(struct maker *k)
 
 static void put_simple(struct maker *k)
 {
+    static const uint8_t one_byte[] = {0x90, 0x98, 0x99, 0xf8, 0xf9, 0xf5};
     unsigned reg = pick(k, 4) == 3 ? 6 : pick(k, 4); // not rsp, rbp
     reg = reg == 4 || reg == 5 ? 0 : reg;
-    switch (pick(k, 22)) {
-    case 0:
-        PUT(k, 0x90);
-        break;
-    case 1:
-        PUT(k, 0x98);
-        break;
-    case 2:
-        PUT(k, 0x99);
-        break;
-    case 3:
-        PUT(k, 0xf8);
-        break;
-    case 4:
-        PUT(k, 0xf9);
-        break;
-    case 5:
-        PUT(k, 0xf5);
-        break;
+    unsigned which = pick(k, 22);
+    if (which < TL_ARRAY_COUNT(one_byte)) {
+        PUT(k, one_byte[which]);
+        return;
+    }
+    switch (which) {
     case 6:
         PUT(k, 0x01, (uint8_t)(0xc0 | reg));
         break;
