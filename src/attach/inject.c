@@ -115,9 +115,10 @@ tl_addr tl_target_sigreturn(struct tl_target *target)
     return found;
 }
 
-static bool place_reaches(tl_addr at, tl_addr pc)
+// A program's entry is reached from anywhere: a register is free there.
+static bool place_reaches(const struct tl_target *target, tl_addr at, tl_addr pc)
 {
-    return !pc || tl_stub_reaches(at, pc);
+    return !pc || tl_stub_reaches(at, pc) || pc == tl_proc_auxv(target->pid, AT_ENTRY);
 }
 
 static tl_addr place_in_vdso(struct tl_target *target, tl_addr pc)
@@ -127,7 +128,7 @@ static tl_addr place_in_vdso(struct tl_target *target, tl_addr pc)
     uint8_t *bytes = vdso ? vdso_read(target, vdso, &size, &end) : NULL;
     size_t at = bytes && end < size ? free_run(bytes, end, size) : size;
     free(bytes);
-    return at < size && place_reaches(vdso + at, pc) ? vdso + at : 0;
+    return at < size && place_reaches(target, vdso + at, pc) ? vdso + at : 0;
 }
 
 static bool any_pc_in(const struct tl_target *target, tl_addr start, size_t size)
@@ -265,7 +266,7 @@ int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_
         return error;
     for (size_t i = 0; i < maps.count && !addr; i++) {
         const struct tl_map *map = &maps.map[i];
-        if (slack_possible(map) && place_reaches(map->end - TL_STUB_SIZE_MAX, pc))
+        if (slack_possible(map) && place_reaches(target, map->end - TL_STUB_SIZE_MAX, pc))
             addr = place_in_slack(target, map);
     }
     tl_maps_deinit(&maps);
@@ -273,7 +274,7 @@ int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_
         return tl_diag_set(diag, TL_E_UNSUPPORTED,
                            "pid %d: no %d unused bytes in any executable page to start from%s",
                            target->pid, TL_STUB_SIZE_MAX,
-                           place_reaches(0, pc) ? "" : " that lead back to the thread");
+                           place_reaches(target, 0, pc) ? "" : " that lead back to the thread");
     *out = addr;
     return 0;
 }
@@ -282,7 +283,7 @@ int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_di
 {
     struct tl_stub *stub = &target->stub;
     uint8_t code[TL_STUB_SIZE_MAX], there[TL_STUB_SIZE_MAX];
-    if (stub->addr && !tl_stub_reaches(stub->addr, tl_regs_pc(&task->regs)))
+    if (stub->addr && !place_reaches(target, stub->addr, tl_regs_pc(&task->regs)))
         tl_stub_restore(target); // a signal has led the thread far away
     if (!stub->addr) {
         tl_addr addr = 0;

@@ -123,7 +123,7 @@ extern const struct tl_breakpoint tl_breakpoint;
 // Registers for one call through the stub at stub_addr; home is left as it is.
 void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
                        const uint64_t args[6], struct tl_regs *out);
-// A stub at stub_addr can lead to pc.
+// A stub at stub_addr can lead to pc without changing a register. It always leads to a program's entry.
 bool tl_stub_reaches(tl_addr stub_addr, tl_addr pc);
 // Writes the stub that leads from stub_addr to home. Returns its size.
 size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[TL_STUB_SIZE_MAX]);

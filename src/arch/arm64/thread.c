@@ -278,17 +278,21 @@ bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out)
 //
 //   svc #0
 //   ldr x0, .. ; ... ; ldr x5, .. ; ldr x8, ..     what a call of ours changes; x0 also the kernel
-//   b home
-//   (8-byte aligned) x0 .. x5, x8
+//   b home                                         or, too far: ldr x16, .. ; br x16
+//   (8-byte aligned) x0 .. x5, x8, home
 //
+// The far way is for a program's entry, where nothing is in x16, and a landing pad takes br x16.
 // An ldr of a literal and b leave flags and memory alone; PSTATE.BTYPE is 0 behind them, with which any
 // instruction may run. On the normal path the controller sets it to what it was.
 
 static const uint8_t stub_regs[] = {0, 1, 2, 3, 4, 5, REG_NR};
 #define STUB_LOADS TL_ARRAY_COUNT(stub_regs)
 #define STUB_BRANCH_OFF ((1 + STUB_LOADS) * INSN_SIZE)
-#define STUB_LITERALS_OFF ((STUB_BRANCH_OFF + INSN_SIZE + 7u) & ~(size_t)7)
-#define STUB_SIZE (STUB_LITERALS_OFF + STUB_LOADS * 8u)
+#define STUB_LITERALS_OFF ((STUB_BRANCH_OFF + 2 * INSN_SIZE + 7u) & ~(size_t)7)
+#define STUB_HOME_OFF (STUB_LITERALS_OFF + STUB_LOADS * 8u)
+#define STUB_SIZE (STUB_HOME_OFF + 8u)
+#define STUB_FAR_LOAD (CODE_LOAD | (uint32_t)((STUB_HOME_OFF - STUB_BRANCH_OFF) / INSN_SIZE) << 5 | 16u)
+#define STUB_FAR_BRANCH 0xd61f0200u // br x16
 _Static_assert(STUB_SIZE <= TL_STUB_SIZE_MAX, "stub fits");
 
 static void put_insn(uint8_t *at, uint32_t insn)
@@ -339,15 +343,23 @@ size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[
         put_insn(out + (1 + i) * INSN_SIZE, stub_load(i));
         memcpy(out + STUB_LITERALS_OFF + i * 8, &settled.word[stub_regs[i]], 8);
     }
+    memcpy(out + STUB_HOME_OFF, &settled.word[WORD_PC], 8);
     int64_t far = (int64_t)(settled.word[WORD_PC] - (stub_addr + STUB_BRANCH_OFF));
-    put_insn(out + STUB_BRANCH_OFF, CODE_BRANCH | ((uint32_t)(far / INSN_SIZE) & 0x3ffffffu));
+    if (tl_stub_reaches(stub_addr, home->word[WORD_PC])) {
+        put_insn(out + STUB_BRANCH_OFF, CODE_BRANCH | ((uint32_t)(far / INSN_SIZE) & 0x3ffffffu));
+    } else {
+        put_insn(out + STUB_BRANCH_OFF, STUB_FAR_LOAD);
+        put_insn(out + STUB_BRANCH_OFF + INSN_SIZE, STUB_FAR_BRANCH);
+    }
     return STUB_SIZE;
 }
 
 size_t tl_stub_match(const uint8_t *bytes, size_t size)
 {
-    if (size < STUB_SIZE || get_insn(bytes) != CODE_SVC ||
-        (get_insn(bytes + STUB_BRANCH_OFF) & 0xfc000000u) != CODE_BRANCH)
+    if (size < STUB_SIZE || get_insn(bytes) != CODE_SVC)
+        return 0;
+    uint32_t leaves = get_insn(bytes + STUB_BRANCH_OFF);
+    if ((leaves & 0xfc000000u) != CODE_BRANCH && leaves != STUB_FAR_LOAD)
         return 0;
     for (size_t i = 0; i < STUB_LOADS; i++) {
         if (get_insn(bytes + (1 + i) * INSN_SIZE) != stub_load(i))
@@ -358,9 +370,10 @@ size_t tl_stub_match(const uint8_t *bytes, size_t size)
 
 tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr)
 {
-    uint32_t words = get_insn(bytes + STUB_BRANCH_OFF) & 0x3ffffffu; // signed: two's complement of 26 bits
-    int64_t far = ((int64_t)(words ^ 0x2000000u) - 0x2000000) * INSN_SIZE;
-    return addr + STUB_BRANCH_OFF + (tl_addr)far;
+    tl_addr home;
+    (void)addr;
+    memcpy(&home, bytes + STUB_HOME_OFF, sizeof home);
+    return home;
 }
 
 // At its start a program has nothing in x8 to x18, and a function pointer in x0 (AAPCS64; glibc,
