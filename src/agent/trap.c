@@ -17,6 +17,8 @@ void tl_agent_trap(uint64_t sig, struct tl_signal_info *info, struct tl_signal_c
 // Calls a record's entry in the record frame, with the site's registers; sp is the record's S. What
 // the record changes of them (a return address in a register) is changed there. (trap_entry.S)
 void tl_agent_trap_record(uint64_t entry, uint64_t counter_off, uint64_t general[], uint64_t sp);
+// The record that only counts (record_entry.S); its address is all that is wanted here.
+extern const char tl_agent_record_hit[] __attribute__((visibility("hidden")));
 
 // ---- whose
 // ---------------------------------------------------------------------------------------
@@ -73,11 +75,22 @@ static void trap_pass_on(const struct tl_signal_info *info, struct tl_signal_con
 
 // ---- the handler --------------------------------------------------------------------------------
 
+// What most records are, one count of ours, is made without a record frame where the ISA has a
+// shorter way.
+static void hit_record(const struct tl_trap_record *record, struct tl_simulate_state *state,
+                       uint64_t sp)
+{
+    if (record->entry == (uintptr_t)tl_agent_record_hit && tl_agent_count(record->counter_off))
+        return;
+    tl_agent_trap_record(record->entry, record->counter_off, state->general,
+                         sp - (uint64_t)(int64_t)record->sp_off);
+}
+
 // Called by the kernel, with the stack and flags that a handler gets.
 __attribute__((used)) void tl_agent_trap(uint64_t sig, struct tl_signal_info *info,
                                          struct tl_signal_context *context)
 {
-    struct tl_simulate_state state;
+    struct tl_simulate_state copy;
     bool breakpoint = sig == TL_SIGNAL_TRAP && info->code == TL_SIGNAL_CODE_BREAKPOINT;
     const struct tl_trap_row *row =
         breakpoint ? trap_find(context->pc - TL_SIGNAL_BREAKPOINT_PC) : NULL;
@@ -85,15 +98,14 @@ __attribute__((used)) void tl_agent_trap(uint64_t sig, struct tl_signal_info *in
         trap_pass_on(info, context);
         return;
     }
-    tl_context_load(context, &state);
-    if (!row->on_taken || tl_agent_simulate_taken(&row->simulation, &state)) {
+    struct tl_simulate_state *state = tl_context_load(context, &row->simulation, &copy);
+    if (!row->on_taken || tl_agent_simulate_taken(&row->simulation, state)) {
         for (unsigned i = 0; i < row->record_count; i++)
-            tl_agent_trap_record(row->record[i].entry, row->record[i].counter_off, state.general,
-                                 context->sp - (uint64_t)(int64_t)row->record[i].sp_off);
+            hit_record(&row->record[i], state, context->sp);
     }
     struct tl_frame_view view = tl_frame_look(context);
     const struct tl_simulate_memory memory = {tl_frame_read, tl_frame_write, &view};
-    if (!row->simulated || !tl_agent_simulate(&row->simulation, &state, &memory))
-        state.pc = row->resume;
-    tl_context_store(&state, context);
+    if (!row->simulated || !tl_agent_simulate(&row->simulation, state, &memory))
+        state->pc = row->resume;
+    tl_context_store(state, context);
 }

@@ -51,6 +51,24 @@ static inline void tl_agent_own_add(uint64_t addr)
     __atomic_fetch_add((uint64_t *)(uintptr_t)addr, 1, __ATOMIC_RELAXED); // only summed
 }
 
+// Counts a hit of the calling thread as detours do (emit.c); true: done, or there is nothing to count in.
+static inline bool tl_agent_count(uint32_t counter_off)
+{
+    uint64_t pointer = tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer));
+    uint64_t index = pointer >> (TL_AGENT_HEAD(homes_shift) & 63u) & (TL_HOMES - 1);
+    const volatile uint64_t *homes =
+        (const volatile uint64_t *)(uintptr_t)(TL_AGENT_HEAD(control_addr) + TL_HOMES_OFF);
+    uint64_t block = homes[index];
+    if (block) {
+        tl_agent_own_add(block + counter_off);
+        return true;
+    }
+    register uint64_t x16 __asm__("x16") = counter_off;
+    register uint64_t x17 __asm__("x17") = index;
+    __asm__ volatile("bl tl_agent_slow_count" : "+r"(x16), "+r"(x17) : : "x30", "memory");
+    return true;
+}
+
 // System call numbers: Linux include/uapi/asm-generic/unistd.h.
 enum {
     TL_CALL_SIGACTION = 134,

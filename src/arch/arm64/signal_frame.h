@@ -13,7 +13,7 @@
 #ifndef TL_ARCH_ARM64_SIGNAL_FRAME_H
 #define TL_ARCH_ARM64_SIGNAL_FRAME_H
 
-#include "arch/simulate.h"
+#include "arch/arm64/simulate.h"
 
 #define TL_CONTEXT_RECORDS_SIZE 4096u
 
@@ -23,8 +23,13 @@ struct tl_signal_context {
     uint64_t mask;
     uint64_t unused[16];
     uint64_t fault_addr;
-    uint64_t general[31];
-    uint64_t sp, pc, pstate, padding;
+    union {
+        struct {
+            uint64_t general[31];
+            uint64_t sp, pc, pstate, padding;
+        };
+        struct tl_simulate_state state; // the same words; the kernel reads no padding
+    };
     uint8_t records[TL_CONTEXT_RECORDS_SIZE]; // struct tl_context_record, up to one with magic 0
 };
 
@@ -42,6 +47,14 @@ struct tl_signal_frame {
 _Static_assert(offsetof(struct tl_signal_frame, context) == 128, "struct rt_sigframe");
 _Static_assert(offsetof(struct tl_signal_context, fault_addr) == 176, "struct ucontext");
 _Static_assert(offsetof(struct tl_signal_context, pc) == 440, "struct sigcontext");
+_Static_assert(offsetof(struct tl_signal_context, state.general[31]) ==
+                   offsetof(struct tl_signal_context, sp),
+               "struct sigcontext");
+_Static_assert(offsetof(struct tl_signal_context, state.pc) == offsetof(struct tl_signal_context, pc),
+               "struct sigcontext");
+_Static_assert(offsetof(struct tl_signal_context, state.flags) ==
+                   offsetof(struct tl_signal_context, pstate),
+               "struct sigcontext");
 _Static_assert(offsetof(struct tl_signal_context, records) == 464, "struct sigcontext");
 _Static_assert(sizeof(struct tl_signal_frame) == 4688, "struct rt_sigframe");
 
@@ -120,57 +133,72 @@ static inline uint8_t (*tl_context_vectors(const struct tl_signal_context *conte
     return (uint8_t(*)[16])(void *)((uint8_t *)record + 16);
 }
 
-static inline void tl_context_load(struct tl_signal_context *context,
-                                   struct tl_simulate_state *state)
+// The registers where they are; the vectors are looked for only where the instruction moves one.
+static inline struct tl_simulate_state *tl_context_load(struct tl_signal_context *context,
+                                                        const struct tl_simulation *simulation,
+                                                        struct tl_simulate_state *copy)
 {
-    for (unsigned i = 0; i < 31; i++)
-        state->general[i] = context->general[i];
-    state->general[31] = context->sp;
-    state->pc = context->pc;
-    state->flags = context->pstate;
-    state->vector = tl_context_vectors(context);
+    (void)copy;
+    context->state.vector =
+        simulation->operand & TRANSFER_VECTOR ? tl_context_vectors(context) : NULL;
+    return &context->state;
 }
 
 static inline void tl_context_store(const struct tl_simulate_state *state,
                                     struct tl_signal_context *context)
 {
-    for (unsigned i = 0; i < 31; i++)
-        context->general[i] = state->general[i];
-    context->sp = state->general[31];
-    context->pc = state->pc;
-    context->pstate = state->flags;
+    (void)state, (void)context;
 }
 
 // ---- memory that can't fault --------------------------------------------------------------------
 
+#define TL_FRAME_RECORD_SIZE 16u
+
 // The kernel has just written the frame record, right below the stack pointer, and the end of the records.
 struct tl_frame_view {
-    uint64_t free; // from here up nothing is read again; 0: the frame is not below the stack pointer
-    uint64_t sp;   // of the program
+    const struct tl_signal_context *context;
+    uint64_t sp; // of the program; 0: the frame is not right below it
 };
 
 static inline struct tl_frame_view tl_frame_look(const struct tl_signal_context *context)
 {
-    const struct tl_context_record *end = tl_context_find(context, 0);
-    struct tl_frame_view view = {0, context->sp};
-    // The frame record lies right behind the frame.
-    if (end && !tl_context_find(context, TL_RECORD_EXTRA) &&
-        context->sp == (uintptr_t)context + sizeof *context + 16)
-        view.free = (uintptr_t)end + sizeof *end;
-    return view;
+    uint64_t behind = (uintptr_t)context + sizeof *context + TL_FRAME_RECORD_SIZE;
+    return (struct tl_frame_view){context, context->sp == behind ? behind : 0};
 }
 
-static inline bool tl_frame_wrote(const struct tl_frame_view *view, uint64_t addr)
+// From here up to the stack pointer nothing is read again; 0: not known. Apart: few ask, and registers that
+// it needs would be saved for all.
+__attribute__((noinline)) static uint64_t tl_frame_free(const struct tl_frame_view *view)
 {
-    uint64_t page = tl_page_down(addr);
-    return page == tl_page_down(view->sp - 1) || page == tl_page_down(view->free - 1);
+    const struct tl_context_record *end = tl_context_find(view->context, 0);
+    if (!end || tl_context_find(view->context, TL_RECORD_EXTRA))
+        return 0;
+    return (uintptr_t)end + sizeof *end;
 }
 
-static inline bool tl_frame_proves(const struct tl_frame_view *view, uint64_t first, uint64_t addr,
-                                   size_t size)
+// The pages of the bytes: that of the frame record, or that of the records' end.
+static inline bool tl_frame_proves(uint64_t written, uint64_t addr, size_t size)
 {
-    return view->free != 0 && addr >= first && tl_frame_wrote(view, addr) &&
-           tl_frame_wrote(view, addr + size - 1);
+    uint64_t page = tl_page_down(written - 1);
+    return tl_page_down(addr) == page && tl_page_down(addr + size - 1) == page;
+}
+
+static inline bool tl_frame_readable(const struct tl_frame_view *view, uint64_t addr, size_t size)
+{
+    return view->sp != 0 && addr >= view->sp && tl_frame_proves(view->sp, addr, size);
+}
+
+// What lies no lower than the frame record is free whatever the records are.
+static inline bool tl_frame_writable(const struct tl_frame_view *view, uint64_t addr, size_t size)
+{
+    if (view->sp == 0)
+        return false;
+    if (addr >= view->sp - TL_FRAME_RECORD_SIZE)
+        return tl_frame_proves(view->sp, addr, size);
+    uint64_t free = tl_frame_free(view), last = addr + size - 1;
+    return free != 0 && addr >= free &&
+           (tl_frame_proves(view->sp, addr, 1) || tl_frame_proves(free, addr, 1)) &&
+           (tl_frame_proves(view->sp, last, 1) || tl_frame_proves(free, last, 1));
 }
 
 // What a simulator reads and writes by (struct tl_simulate_memory); opaque is the view. With the
@@ -179,7 +207,7 @@ static inline bool tl_frame_read(void *opaque, uint64_t addr, void *buf, size_t 
 {
     const struct tl_frame_view *view = (const struct tl_frame_view *)opaque;
     uint64_t *out = (uint64_t *)buf, low, high;
-    if (!tl_frame_proves(view, view->sp, addr, size))
+    if (!tl_frame_readable(view, addr, size))
         return false;
     if (size == 4) {
         *(uint32_t *)buf = *(const volatile uint32_t *)(uintptr_t)addr;
@@ -203,7 +231,7 @@ static inline bool tl_frame_write(void *opaque, uint64_t addr, const void *buf, 
 {
     const struct tl_frame_view *view = (const struct tl_frame_view *)opaque;
     const uint64_t *in = (const uint64_t *)buf;
-    if (!tl_frame_proves(view, view->free, addr, size))
+    if (!tl_frame_writable(view, addr, size))
         return false;
     if (size == 4) {
         *(volatile uint32_t *)(uintptr_t)addr = *(const uint32_t *)buf;

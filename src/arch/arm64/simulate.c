@@ -21,6 +21,9 @@ enum { BTYPE_NONE = 0, BTYPE_JUMP_IP = 1, BTYPE_CALL = 2, BTYPE_JUMP = 3 };
 
 #define TRANSFER_SIZE_MAX 32 // a pair of q registers
 
+// What needs many registers: apart, since all that need fewer would save them too.
+#define NEVER_INLINE __attribute__((noinline))
+
 static unsigned btype_of(const struct tl_simulate_state *state)
 {
     return (unsigned)(state->flags >> BTYPE_SHIFT) & 3u;
@@ -52,54 +55,57 @@ static bool is_user(uint64_t addr)
 
 // ---- memory -------------------------------------------------------------------------------------
 
-// Kept apart: so small that a compiler might call memcpy, which the agent has not.
-static void bytes_copy(uint8_t *to, const uint8_t *from, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        __asm__ volatile("" : : : "memory");
-        to[i] = from[i];
-    }
-}
-
+// Copied by sizes that the compiler knows: else it would call memcpy, which the agent has not.
 static void value_store(const struct tl_simulation *insn, const struct tl_simulate_state *state,
                         unsigned reg, uint8_t *buf)
 {
-    if (insn->operand & TRANSFER_VECTOR) {
-        bytes_copy(buf, state->vector[reg], insn->size);
-        return;
-    }
-    uint64_t value = reg_read(state, reg);
-    bytes_copy(buf, (const uint8_t *)&value, insn->size);
+    uint64_t value[2] = {0, 0};
+    if (insn->operand & TRANSFER_VECTOR)
+        __builtin_memcpy(value, state->vector[reg], 16);
+    else
+        value[0] = reg_read(state, reg);
+    if (insn->size == 8)
+        __builtin_memcpy(buf, value, 8);
+    else if (insn->size == 4)
+        __builtin_memcpy(buf, value, 4);
+    else
+        __builtin_memcpy(buf, value, 16);
 }
 
 // What is shorter than the register is widened: vectors always with zeros.
 static void value_load(const struct tl_simulation *insn, struct tl_simulate_state *state,
                        unsigned reg, const uint8_t *buf)
 {
-    uint64_t value = 0;
-    if (insn->operand & TRANSFER_VECTOR) {
-        static const uint8_t zero[16];
-        bytes_copy(state->vector[reg], zero, sizeof zero);
-        bytes_copy(state->vector[reg], buf, insn->size);
-        return;
-    }
-    bytes_copy((uint8_t *)&value, buf, insn->size);
-    if (insn->operand & TRANSFER_SIGNED)
-        value = (uint64_t)(int64_t)(int32_t)(uint32_t)value;
-    reg_write(state, reg, value);
+    uint64_t value[2] = {0, 0};
+    if (insn->size == 8)
+        __builtin_memcpy(value, buf, 8);
+    else if (insn->size == 4)
+        __builtin_memcpy(value, buf, 4);
+    else
+        __builtin_memcpy(value, buf, 16);
+    if (insn->operand & TRANSFER_VECTOR)
+        __builtin_memcpy(state->vector[reg], value, 16);
+    else if (insn->operand & TRANSFER_SIGNED)
+        reg_write(state, reg, (uint64_t)(int64_t)(int32_t)(uint32_t)value[0]);
+    else
+        reg_write(state, reg, value[0]);
 }
 
-// One access for both registers of a pair. A stack pointer that is not aligned faults (D8.5.2,
-// "Stack pointer alignment checking").
-static bool transfer(const struct tl_simulation *insn, struct tl_simulate_state *state,
-                     const struct tl_simulate_memory *memory)
+static void moved_on(const struct tl_simulation *insn, struct tl_simulate_state *state)
+{
+    if (insn->index != INDEX_NONE)
+        state->general[REG_SP] += insn->value;
+    go(state, insn->next, BTYPE_NONE);
+}
+
+// Vectors and halves of registers.
+static bool transfer_parts(const struct tl_simulation *insn, struct tl_simulate_state *state,
+                           const struct tl_simulate_memory *memory, uint64_t addr)
 {
     bool pair = insn->kind == SIMULATE_PAIR;
     size_t size = pair ? 2u * insn->size : insn->size;
-    uint64_t base = state->general[REG_SP], moved = base + insn->value;
-    uint64_t addr = insn->index == INDEX_POST ? base : moved;
     uint8_t buf[TRANSFER_SIZE_MAX] __attribute__((aligned(16)));
-    if (base % 16 != 0 || (insn->operand & TRANSFER_VECTOR && state->vector == NULL))
+    if (insn->operand & TRANSFER_VECTOR && state->vector == NULL)
         return false;
     if (insn->operand & TRANSFER_LOAD) {
         if (!memory->read(memory->opaque, addr, buf, size))
@@ -114,14 +120,41 @@ static bool transfer(const struct tl_simulation *insn, struct tl_simulate_state 
         if (!memory->write(memory->opaque, addr, buf, size))
             return false;
     }
-    if (insn->index != INDEX_NONE)
-        state->general[REG_SP] = moved;
-    go(state, insn->next, BTYPE_NONE);
+    moved_on(insn, state);
     return true;
 }
 
-static bool literal(const struct tl_simulation *insn, struct tl_simulate_state *state,
-                    const struct tl_simulate_memory *memory)
+// One access for both registers of a pair. A stack pointer that is not aligned faults (D8.5.2,
+// "Stack pointer alignment checking").
+NEVER_INLINE static bool transfer(const struct tl_simulation *insn, struct tl_simulate_state *state,
+                                  const struct tl_simulate_memory *memory)
+{
+    bool pair = insn->kind == SIMULATE_PAIR;
+    uint64_t base = state->general[REG_SP], words[2];
+    uint64_t addr = insn->index == INDEX_POST ? base : base + insn->value;
+    size_t size = pair ? sizeof words : sizeof words[0];
+    if (base % 16 != 0)
+        return false;
+    if (insn->operand & TRANSFER_VECTOR || insn->size != sizeof words[0])
+        return transfer_parts(insn, state, memory, addr);
+    if (insn->operand & TRANSFER_LOAD) {
+        if (!memory->read(memory->opaque, addr, words, size))
+            return false;
+        reg_write(state, insn->reg, words[0]);
+        if (pair)
+            reg_write(state, insn->reg2, words[1]);
+    } else {
+        words[0] = reg_read(state, insn->reg);
+        words[1] = reg_read(state, insn->reg2);
+        if (!memory->write(memory->opaque, addr, words, size))
+            return false;
+    }
+    moved_on(insn, state);
+    return true;
+}
+
+NEVER_INLINE static bool literal(const struct tl_simulation *insn, struct tl_simulate_state *state,
+                                 const struct tl_simulate_memory *memory)
 {
     uint8_t buf[16] __attribute__((aligned(16)));
     if ((insn->operand & TRANSFER_VECTOR && state->vector == NULL) ||

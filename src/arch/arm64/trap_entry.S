@@ -71,12 +71,13 @@ tl_agent_trap_record:
         ldp     x26, x27, [sp, #kept + 192]
         ldp     x28, x29, [sp, #kept + 208]
         ldr     x30, [sp, #kept + 224]
+        str     xzr, [sp, #kept] // too deep for tl_agent_trap_entry
         add     sp, sp, #frame
         ret
         .size   tl_agent_trap_record, . - tl_agent_trap_record
 
 // The handler. What it leaves on the stack is overwritten, since words that point into code of ours keep that
-// code from being taken away (patch/leftover.c). tl_agent_trap uses more than that. The signal frame gives all
+// code from being taken away (patch/leftover.c). What lies deeper is no such word. The signal frame gives all
 // registers back.
         .set    trap_stack, 256
         .globl  tl_agent_trap_entry
@@ -86,10 +87,11 @@ tl_agent_trap_entry:
         str     x30, [sp, #-16]!
         bl      tl_agent_trap
         ldr     x30, [sp], #16  // tl_agent_restorer
-        sub     x0, sp, #trap_stack
-1:      stp     xzr, xzr, [x0], #16
-        cmp     sp, x0
-        b.ne    1b
+        .set    below, 16
+        .rept   trap_stack / 16
+        stp     xzr, xzr, [sp, #-below]
+        .set    below, below + 16
+        .endr
         ret
         .size   tl_agent_trap_entry, . - tl_agent_trap_entry
 

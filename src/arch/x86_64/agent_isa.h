@@ -81,6 +81,13 @@ static inline bool tl_agent_return_readable(uint64_t sp)
     return sp % sizeof(uint64_t) == 0 && sp % TL_PAGE_SIZE != 0;
 }
 
+// Counts a hit of the calling thread; false: not done, the record's entry is as short.
+static inline bool tl_agent_count(uint32_t counter_off)
+{
+    (void)counter_off;
+    return false;
+}
+
 // From a function's stack pointer at its entry up to its frame's canonical address (DWARF's CFA).
 #define TL_AGENT_CFA_OFF 8
 

@@ -69,9 +69,11 @@ static inline bool tl_frame_informed(const struct tl_signal_frame *frame,
 }
 
 // The kernel's order: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx (struct sigcontext_64).
-static inline void tl_context_load(struct tl_signal_context *context,
-                                   struct tl_simulate_state *state)
+static inline struct tl_simulate_state *tl_context_load(const struct tl_signal_context *context,
+                                                        const struct tl_simulation *simulation,
+                                                        struct tl_simulate_state *state)
 {
+    (void)simulation;
     static const uint8_t number_of[15] = {8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1};
     for (unsigned i = 0; i < 15; i++)
         state->general[number_of[i]] = context->general[i];
@@ -79,6 +81,7 @@ static inline void tl_context_load(struct tl_signal_context *context,
     state->pc = context->pc;
     state->flags = context->rest[TL_CONTEXT_FLAGS];
     state->vector = NULL;
+    return state;
 }
 
 // No simulator changes flags.
