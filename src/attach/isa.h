@@ -144,7 +144,7 @@ tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr);
 int tl_thread_pointer_way(bool word);
 // Whether the processor has the atomic instructions that detours count by, from AT_HWCAP.
 bool tl_atomics_there(uint64_t hwcap);
-// Pages have marks that maps does not show (struct tl_map: guarded, shadow_stack).
+// Pages have marks that maps does not show (struct tl_map: guarded, shadow_stack, tagged).
 bool tl_pages_marked(void);
 // Where a C library keeps the thread's id, from the thread pointer.
 struct tl_tid_place {

@@ -1,4 +1,4 @@
-// Marks of mappings that /proc/PID/maps does not show: guarded pages and shadow stacks.
+// Marks of mappings that /proc/PID/maps does not show: guarded pages, shadow stacks, tagged memory.
 //
 // Reads /proc/PID/smaps, which makes the kernel walk over all pages of the target, so only where this
 // machine has such marks. Foreign text: a line that is not understood is left out.
@@ -33,6 +33,7 @@ void tl_maps_marks_read(pid_t pid, struct tl_maps *maps)
         if (strncmp(line, "VmFlags:", 8) == 0 && map) {
             map->guarded = flag_found(line, "bt");
             map->shadow_stack = flag_found(line, "ss");
+            map->tagged = flag_found(line, "mt");
             map = NULL;
         } else if (sscanf(line, "%llx-%llx ", &start, &end) == 2) { // both lists are sorted
             while (at < maps->count && maps->map[at].start < start)

@@ -16,7 +16,7 @@ struct tl_map {
     uint64_t inode;
     uint32_t dev_major, dev_minor;
     uint8_t prot;
-    bool guarded, shadow_stack; // arm64: BTI, GCS; only where tl_maps_marks_read has looked
+    bool guarded, shadow_stack, tagged; // arm64: BTI, GCS, MTE; only where tl_maps_marks_read has looked
     char *path; // "" for anonymous; as the kernel prints it, octal escapes undone (" (deleted)" kept)
 };
 

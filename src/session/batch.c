@@ -506,9 +506,9 @@ int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
     if (batch->install)
         tl_install_times(batch->install, &times);
     if (times.stopped_ms > batch->stopped_ms)
-        if (!error)
+        batch->stopped_ms = times.stopped_ms;
+    if (!error)
         refusals_note(batch);
-    batch->stopped_ms = times.stopped_ms;
     batch->attach_ms = tl_session_now_ms() - start;
     return error;
 }

@@ -155,6 +155,16 @@ static struct tl_traps *earlier_traps(const struct tl_batch *batch)
     return NULL;
 }
 
+// The program's accesses by its stack pointer are not checked against tags (arm64: MTE), the handler's
+// to the same place would be, and could fault.
+static bool memory_tagged(const struct tl_batch *batch)
+{
+    bool found = false;
+    for (size_t i = 0; i < batch->maps.count; i++)
+        found |= batch->maps.map[i].tagged;
+    return found;
+}
+
 static int plan_and_commit(struct tl_batch *batch, struct tl_batch_traps *traps,
                            struct tl_diag *diag)
 {
@@ -166,6 +176,8 @@ static int plan_and_commit(struct tl_batch *batch, struct tl_batch_traps *traps,
     space_options.lean = tl_proc_maps_cost(batch->pid);
     tl_traps_plan_options(traps->traps, &options);
     options.rungs = method_rungs(batch->session);
+    if (memory_tagged(batch))
+        options.rungs &= ~TL_RUNG_BIT(TL_RUNG_SIMULATE);
     options.faults = traps->faults;
     options.shadow_stack |= tl_batch_shadow_stack(batch);
     int error = tl_space_create(&space_options, &space, diag);
