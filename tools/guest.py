@@ -83,7 +83,8 @@ def do_test(arguments):
     unknown = [name for name in names if name not in tests.tests]
     if unknown or not names:
         raise SystemExit(f"guest: no such tests: {' '.join(unknown or arguments.suite)}")
-    guest = machine.Machine(arguments.arch, arguments.kernel, prepare(arguments, names), cpus=arguments.cpus)
+    guest = machine.Machine(arguments.arch, arguments.kernel, prepare(arguments, names), icount=arguments.icount,
+                            cpus=arguments.cpus)
     tell = suite.Tap(len(names))
     print(f"# {arguments.arch}, kernel {guest.release}", flush=True)
     guest.run([(name, arguments.limit, tests.job(name)) for name in names], tell)
