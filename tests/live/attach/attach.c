@@ -170,6 +170,8 @@ static void a_crowd_stops_fast(void **state)
     (void)state;
     struct victim victim;
     double best = 1e9;
+    if (machine_slowness() > 1)
+        skip(); // what an emulated machine takes says nothing
     victim_start(&victim, "crowd", "800");
     for (int i = 0; i < CROWD_ROUNDS; i++) {
         double ms = 0;
@@ -177,7 +179,7 @@ static void a_crowd_stops_fast(void **state)
         best = ms < best ? ms : best;
     }
     print_message("800 threads: stopped %.1f ms (best of 9)\n", best);
-    assert_true(best < STOP_LIMIT_MS * machine_slowness());
+    assert_true(best < STOP_LIMIT_MS);
     assert_int_equal(victim_end(&victim), 0);
 }
 
