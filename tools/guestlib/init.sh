@@ -24,7 +24,7 @@ stty -echo -onlcr
 
 ms() {
     read -r seconds _ </proc/uptime
-    echo "${seconds%.*}${seconds#*.}0"
+    echo "$((${seconds%.*} * 1000 + 1${seconds#*.}0 - 1000))" # a number that began with 0 would be octal
 }
 
 if [ -e /jobs/shell ]; then
