@@ -285,7 +285,7 @@ static int command(char letter)
         handler_set(SIGUSR1, handler_none, 0, 1);
         break;
     case 'u':
-        handler_set(SIGUSR1, handler_calls, 0, 0);
+        handler_set(SIGUSR1, handler_calls, SA_RESTART, 0);
         break;
     case 'i':
         __asm__ volatile("int3");
