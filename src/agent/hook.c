@@ -4,9 +4,10 @@
 //
 // Freestanding, no library, general registers only, no system call. Writes one notice of the shared
 // memory and two words of its header, nothing else. A signal may land anywhere, post a notice of
-// its own, and never come back. Invariant: a thread waits at most TL_NOTICE_WAIT_MS, and not at all
-// where the last notice got no answer since the controller last looked, or the controller has not
-// looked for TL_NOTICE_DEAF_MS.
+// its own, and never come back. Invariant: a thread waits at most TL_NOTICE_WAIT_MS, or
+// TL_NOTICE_TRAP_WAIT_MS where going on would end the program, and not at all where the last notice
+// got no answer since the controller last looked, or the controller has not looked for
+// TL_NOTICE_DEAF_MS.
 #include "agent/agent.h"
 #include "agent/inside.h"
 #include "agent/layout.h"
@@ -40,7 +41,7 @@ static uint64_t clock_now(void)
 }
 
 // Whether somebody is there to answer. Words that the controller or a stranger wrote: any value
-// does no more harm than a wait of TL_NOTICE_WAIT_MS, or none.
+// does no more harm than a wait, or none.
 static bool listener_there(void)
 {
     const struct tl_data_header *header = data_header();
@@ -74,8 +75,15 @@ static struct tl_notice *notice_claim(void)
     return NULL;
 }
 
+// A program that takes SIGTRAP away under our breakpoints dies of the next: for that the wait is long.
+static uint64_t patience_ms(uint64_t kind)
+{
+    return kind == TL_NOTICE_TRAP || kind == TL_NOTICE_MASK ? TL_NOTICE_TRAP_WAIT_MS
+                                                            : TL_NOTICE_WAIT_MS;
+}
+
 // Until it is no longer ASKED, by whomever. Returns whether that came in time.
-static bool notice_await(const struct tl_notice *notice)
+static bool notice_await(const struct tl_notice *notice, uint64_t wait_ms)
 {
     bool timed = tl_agent_clock == TL_CLOCK_COUNTER && tl_agent_ticks_per_ms != 0;
     uint64_t start = timed ? clock_now() : 0;
@@ -84,7 +92,7 @@ static bool notice_await(const struct tl_notice *notice)
         if (__atomic_load_n(&notice->state, __ATOMIC_ACQUIRE) != TL_NOTICE_ASKED)
             return true;
         if (timed &&
-            (int64_t)(clock_now() - start) >= (int64_t)(tl_agent_ticks_per_ms * TL_NOTICE_WAIT_MS))
+            (int64_t)(clock_now() - start) >= (int64_t)(tl_agent_ticks_per_ms * wait_ms))
             return false;
         tl_agent_pause();
     }
@@ -107,7 +115,7 @@ static void notice_post(uint64_t kind, uint32_t process, uint32_t tid,
     // Release, with the controller's acquire of state.
     __atomic_store_n(&notice->state, TL_NOTICE_ASKED, __ATOMIC_RELEASE);
     uint32_t state = TL_NOTICE_ASKED;
-    if (!notice_await(notice) &&
+    if (!notice_await(notice, patience_ms(kind)) &&
         __atomic_compare_exchange_n(&notice->state, &state, TL_NOTICE_FREE, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED)) {
         notice_missed();

@@ -78,6 +78,7 @@ struct tl_process_slot {
 
 #define TL_NOTICE_SLOTS 64u
 #define TL_NOTICE_WAIT_MS 100u // the most a thread waits for an answer
+#define TL_NOTICE_TRAP_WAIT_MS 1000u // ... where the program would end without it: TRAP and MASK
 #define TL_NOTICE_DEAF_MS 1000u // a controller that has not looked for so long is not waited for
 
 enum tl_notice_kind {
