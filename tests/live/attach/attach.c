@@ -85,6 +85,8 @@ static void blocked_calls_go_on(void **state)
     (void)state;
     struct victim victim;
     int status;
+    if (machine_slowness() > 1)
+        skip(); // the calls are over before an emulated machine has stopped all threads twice
     victim_start(&victim, "calls", NULL);
     usleep(50000); // all threads in their calls
     assert_int_equal(hold_once(victim.pid, NULL, NULL), 0);
@@ -159,7 +161,7 @@ static void a_vfork_parent_is_held(void **state)
         in_kernel += view.in_kernel;
         assert_true(view.pc != 0);
     }
-    assert_int_equal(in_kernel, 1);
+    assert_in_range(in_kernel, 1, machine_slowness() > 1 ? 2 : 1); // slow: the child is on its way, too
     tl_target_resume(target);
     tl_target_close(target);
     assert_int_equal(victim_end(&victim), 0);
