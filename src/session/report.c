@@ -88,7 +88,7 @@ static void insn_fill(struct tl_module *module, const struct tl_site *site,
                       const struct tl_session_site *state, struct tl_site_report *report)
 {
     struct tl_insn insn;
-    if (!tl_session_insn(module, site->vaddr, &insn))
+    if (!module || !tl_session_insn(module, site->vaddr, &insn))
         return;
     report->size = insn.size;
     memcpy(report->bytes, insn.bytes, sizeof report->bytes);
