@@ -337,7 +337,8 @@ static bool task_raised(const struct tl_task *task)
 
 int tl_task_settle(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns)
 {
-    for (int i = 0; task->signal != 0 || task_raised(task); i++) {
+    // Asked once: delivering a signal runs no instruction of the thread's that could raise another.
+    for (int i = 0; task->signal != 0 || (i == 0 && task_raised(task)); i++) {
         if (i == TL_SIGNALS_IN_A_ROW_MAX)
             return 0;
         int signal = task->signal;
