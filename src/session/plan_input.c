@@ -128,8 +128,7 @@ static int request_begin(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
         batch->request_max = max;
     }
     struct tl_plan_request *request = &batch->requests[batch->request_count];
-    *request = (struct tl_plan_request){
-        .bias = owner->bias, .module = module, .guarded = module_guarded(batch, owner)};
+    *request = (struct tl_plan_request){.bias = owner->bias, .module = module};
     error = tl_analysis_site(owner->analysis, vaddr, &request->facts, diag);
     if (!error)
         batch->request_count++;
@@ -193,7 +192,11 @@ int tl_batch_requests(struct tl_batch *batch, struct tl_diag *diag)
             options->progress(options->opaque, "analysing", i, count);
     }
     free(order);
-    return error ? error : tl_session_modules(batch, diag);
+    if (!error)
+        error = tl_session_modules(batch, diag);
+    for (size_t i = 0; !error && i < batch->request_count; i++)
+        batch->requests[i].guarded = batch->plan_modules[batch->requests[i].module].guarded;
+    return error;
 }
 
 int tl_batch_request_own(struct tl_batch *batch, uint32_t module, tl_addr vaddr,
