@@ -214,16 +214,15 @@ static int end_print(struct tl_run *run, double end_ms, struct tl_diag *diag)
     return error;
 }
 
-#define GONE_TRIES 500 // of a millisecond
+#define GONE_WAIT_MS 500
 
 static void gone_note(struct tl_run *run)
 {
-    int status = tl_session_wait_status(run->session);
+    struct pollfd ended = {.fd = tl_session_exit_fd(run->session), .events = POLLIN};
     // Its memory goes a moment before its status comes.
-    for (int i = 0; i < GONE_TRIES && status == -1 && run->cli->options.argv; i++) {
-        (void)usleep(1000);
-        status = tl_session_wait_status(run->session);
-    }
+    if (run->cli->options.argv)
+        (void)poll(&ended, 1, GONE_WAIT_MS);
+    int status = tl_session_wait_status(run->session);
     if (status == -1)
         tl_cli_note(run->cli, "the target has ended, or became another program");
     else if (WIFSIGNALED(status))
