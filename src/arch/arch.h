@@ -124,6 +124,15 @@ struct tl_arch {
     int16_t short_reach_min, short_reach_max;
     bool (*emit_short)(tl_addr at, tl_addr to, uint8_t *out);
 
+    // A longer branch, where jump_size bytes do not reach everything (0, NULL: they do): far_size bytes
+    // through register reg, which is dead; or spill_size bytes, which put reg on the stack first, in 16
+    // bytes. What was spilled is taken back by the detour (tl_emit_in.arrive_reg), or by a stub of
+    // reload_size bytes, which then branches to `to`; one that lies right before `to` falls through, and
+    // is a branch shorter (reload_size - 4). false: out of reach.
+    uint8_t far_size, spill_size, reload_size;
+    bool (*emit_far)(tl_addr at, tl_addr to, unsigned reg, bool spill, uint8_t *out);
+    bool (*emit_reload)(tl_addr at, tl_addr to, unsigned reg, bool falls_through, uint8_t *out);
+
     // Rewrites a direct branch or call, or an indirect call with room for a direct one, so that it
     // leads to `to`, in the same number of bytes, at insn->addr. false: can't. NULL: never.
     bool (*emit_retarget)(const struct tl_insn *insn, tl_addr to, uint8_t *out);

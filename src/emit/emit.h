@@ -12,6 +12,8 @@
 // With on_taken the displaced instructions come first, the action and a jump to the target behind them.
 // On arm64 the same order; there is no red zone, a count adds atomically to the block that the thread's home
 // names (agent/layout.h) and needs no flags, and with `behind` the displaced instruction comes before it.
+// On riscv64 as on arm64, but windows hold several instructions, a branch that came through a spilled register is
+// undone first (arrive_reg), and each way out may need a register or a stub of its own (bounce).
 #ifndef TL_EMIT_EMIT_H
 #define TL_EMIT_EMIT_H
 
@@ -27,6 +29,7 @@ enum tl_thread_pointer {
     TL_TP_FS_WORD,  // the word at %fs:0 is the thread pointer (glibc, musl)
     TL_TP_FSBASE,   // rdfsbase
     TL_TP_TPIDR,    // arm64: mrs tpidr_el0
+    TL_TP_TP,       // riscv64: the register tp itself
 };
 
 // What happens at the site before the displaced instructions.
@@ -105,6 +108,30 @@ struct tl_record {
 // into the detour. The agent keeps all but x30.
 #define TL_RECORD_FRAME_ARM64 48
 
+// The record frame, riscv64. S is the stack pointer at the site (for a call that got a new target: the
+// same). Neither floating-point nor vector registers are touched.
+//
+//   S - 8     ra     the site's value; what lies here when the last record is done is ra again
+//   S - 16    t0     the site's value, or anything if it is dead
+//   S - 24    t1     the same
+//   S - 32    the agent's own                                       <- sp at the agent's entry
+//
+// in: t0 = counter_off, t1 = S of the record (sp_off counts), ra = return address into the detour, all other
+// registers as at the site. The agent keeps all but t0, t1, ra, and leaves no ra in memory.
+//
+// tl_agent_slow_count is called in the same frame (below the registers that the count spilled): t0 =
+// counter_off, t1 = index among the homes.
+// TL_ACTION_CALL and LEAVE: sp = S - 16, and [sp] = ra as at the site, [sp + 8] anything; ra = return address
+// into the detour. The agent keeps all but ra.
+#define TL_RECORD_FRAME_RISCV64 32
+
+// A stub near a branch's target that the detour can go to from anywhere, one register being spilled in 16 bytes
+// of stack: the stub takes it back and branches to `target`.
+struct tl_bounce {
+    tl_addr target, addr;
+};
+#define TL_BOUNCES_MAX 3 // a window's branches: two of conditional ones, and the way back
+
 struct tl_emit_in {
     enum tl_action action;
     enum tl_thread_pointer thread_pointer;
@@ -144,6 +171,14 @@ struct tl_emit_in {
     // divert_to 0: to the displaced instructions of this very detour (the looping branch is one of them).
     // Both 0: nothing is diverted.
     tl_addr divert_from, divert_to;
+    // Where branches are short (tl_arch.far_size). arrive_reg: the register that the branch to this detour
+    // put on the stack, in 16 bytes, and that the detour takes back first; 0: none. dead_resume: dead at
+    // resume_addr; dead_target: dead at the target of every displaced direct branch. bounce: stubs for ways
+    // out that no dead register leads to; bounce_reg is what they take back.
+    uint8_t arrive_reg;
+    uint8_t bounce_count, bounce_reg;
+    struct tl_bounce bounce[TL_BOUNCES_MAX];
+    tl_regset dead_resume, dead_target;
 };
 
 // Boundaries of the displaced copy: state at detour + off equals state at original + insn_off.
@@ -173,6 +208,9 @@ struct tl_detour {
     struct tl_fault_point fault[TL_FAULT_POINTS_MAX]; // ascending
     uint8_t fault_count;
     uint8_t refusal;     // enum tl_refusal: nothing was emitted because an instruction can't be displaced here
+    // With TL_REFUSE_NO_REACH: what is too far, and could be met by a bounce.
+    uint8_t far_count;
+    tl_addr far_target[TL_BOUNCES_MAX];
     uint8_t bytes[TL_DETOUR_SIZE_MAX]; // last: a plan set keeps only `size` of them
 };
 
