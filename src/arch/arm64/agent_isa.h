@@ -99,6 +99,30 @@ static inline bool tl_agent_return_readable(uint64_t sp)
 // From a function's stack pointer at its entry up to its frame's canonical address (DWARF's CFA).
 #define TL_AGENT_CFA_OFF 0
 
+// What is simulated most, without a call: nop, and a push of two registers, whose place is the kernel's
+// frame record. false: nothing was done.
+static inline bool tl_agent_simulate_usual(const struct tl_simulation *insn,
+                                           struct tl_simulate_state *state,
+                                           const struct tl_signal_context *context)
+{
+    if (state->flags & TL_PSTATE_BTYPE)
+        return false;
+    if (insn->kind == SIMULATE_PAIR && insn->operand == TRANSFER_PUSH) {
+        uint64_t sp = tl_frame_look(context).sp; // the frame's alignment is the stack pointer's then
+        if (sp == 0)
+            return false;
+        __asm__ volatile("stp %0, %1, [%2, #-16]" // as a whole, as the program's own
+                         :
+                         : "r"(state->general[insn->reg]), "r"(state->general[insn->reg2]), "r"(sp)
+                         : "memory");
+        state->general[31] = sp - 16;
+    } else if (insn->kind != SIMULATE_NOP) {
+        return false;
+    }
+    state->pc = insn->next;
+    return true;
+}
+
 #define tl_agent_simulate tl_arm64_simulate
 #define tl_agent_simulate_taken tl_arm64_simulate_taken
 

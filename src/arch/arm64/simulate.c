@@ -13,8 +13,6 @@ enum { REG_LINK = 30, REG_SP = 31, REG_ZERO = 31, REG_IP0 = 16, REG_IP1 = 17 };
 #define PSTATE_C (UINT64_C(1) << 29)
 #define PSTATE_Z (UINT64_C(1) << 30)
 #define PSTATE_N (UINT64_C(1) << 31)
-#define BTYPE_SHIFT 10
-#define BTYPE_MASK (UINT64_C(3) << BTYPE_SHIFT)
 
 // How a branch came: D8.4.6 (branch target identification). Only looked at in guarded pages.
 enum { BTYPE_NONE = 0, BTYPE_JUMP_IP = 1, BTYPE_CALL = 2, BTYPE_JUMP = 3 };
@@ -26,14 +24,14 @@ enum { BTYPE_NONE = 0, BTYPE_JUMP_IP = 1, BTYPE_CALL = 2, BTYPE_JUMP = 3 };
 
 static unsigned btype_of(const struct tl_simulate_state *state)
 {
-    return (unsigned)(state->flags >> BTYPE_SHIFT) & 3u;
+    return (unsigned)(state->flags >> TL_PSTATE_BTYPE_SHIFT) & 3u;
 }
 
 // Goes on at addr, having come there by a branch of that type.
 static void go(struct tl_simulate_state *state, uint64_t addr, uint64_t btype)
 {
     state->pc = addr;
-    state->flags = (state->flags & ~BTYPE_MASK) | btype << BTYPE_SHIFT;
+    state->flags = (state->flags & ~TL_PSTATE_BTYPE) | btype << TL_PSTATE_BTYPE_SHIFT;
 }
 
 static uint64_t reg_read(const struct tl_simulate_state *state, unsigned reg)

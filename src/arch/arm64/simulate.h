@@ -34,8 +34,18 @@ enum simulator {
 //              land here
 //   narrow     CBZ: the lower half only
 //   value      target, address of the literal, displacement
-enum { TRANSFER_LOAD = 1 << 0, TRANSFER_VECTOR = 1 << 1, TRANSFER_SIGNED = 1 << 2 };
+// TRANSFER_PUSH: of what it stores, no less and no more: two registers, right below sp, which goes there.
+enum {
+    TRANSFER_LOAD = 1 << 0,
+    TRANSFER_VECTOR = 1 << 1,
+    TRANSFER_SIGNED = 1 << 2,
+    TRANSFER_PUSH = 1 << 3
+};
 enum { INDEX_NONE, INDEX_PRE, INDEX_POST };
+
+// PSTATE.BTYPE as a signal frame holds it: Arm ARM (DDI 0487), C5.2.19, "SPSR_EL1".
+#define TL_PSTATE_BTYPE_SHIFT 10
+#define TL_PSTATE_BTYPE (UINT64_C(3) << TL_PSTATE_BTYPE_SHIFT)
 
 // Does the instruction's work: registers, PSTATE (tl_simulate_state.flags), memory, pc. false: it
 // can't be done here as the processor would do it; nothing was changed.

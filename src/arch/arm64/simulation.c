@@ -7,7 +7,7 @@
 #include "arch/arm64/simulate.h"
 #include "arch/arm64/table.h"
 
-enum { REG_SP = 31 };
+enum { REG_SP = 31, REG_ZERO = 31 };
 
 static uint32_t field(uint32_t word, unsigned at, unsigned width)
 {
@@ -37,6 +37,10 @@ static bool pair_operands(uint32_t word, struct tl_simulation *out)
     }
     out->index = field(word, 23, 1) ? (field(word, 24, 1) ? INDEX_PRE : INDEX_POST) : INDEX_NONE;
     out->value = (uint64_t)(signed_field(word, 15, 7) * out->size);
+    bool right_below = out->index == INDEX_PRE && (int64_t)out->value == -16;
+    if (out->operand == 0 && out->size == 8 && right_below && out->reg != REG_ZERO &&
+        out->reg2 != REG_ZERO)
+        out->operand = TRANSFER_PUSH;
     // Loading one register twice has no result to rely on.
     return out->size != 0 && field(word, 5, 5) == REG_SP && !(load && out->reg == out->reg2);
 }

@@ -91,6 +91,15 @@ static inline bool tl_agent_count(uint32_t counter_off)
 // From a function's stack pointer at its entry up to its frame's canonical address (DWARF's CFA).
 #define TL_AGENT_CFA_OFF 8
 
+// What is simulated most, without a call: here nothing.
+static inline bool tl_agent_simulate_usual(const struct tl_simulation *insn,
+                                           struct tl_simulate_state *state,
+                                           const struct tl_signal_context *context)
+{
+    (void)insn, (void)state, (void)context;
+    return false;
+}
+
 #define tl_agent_simulate tl_x86_64_simulate
 #define tl_agent_simulate_taken tl_x86_64_simulate_taken
 
