@@ -23,13 +23,14 @@ FAULTS = ["never", "memory", "fp", "always"]
 TRAITS = ["syscall", "landing", "nop", "exclusive_load", "exclusive_store", "signs_link", "lea", "page",
           "based", "joined"]
 SIMULATORS = ["none", "nop", "landing", "pair", "single", "literal", "prefetch", "branch", "call", "cond", "cbz",
-              "tbz", "ibranch", "icall", "ret", "adr"]
+              "tbz", "ibranch", "icall", "ret", "adr", "add"]
 FLOW_OF_SIMULATOR = {"branch": "jump", "call": "call", "cond": "cond", "cbz": "cond", "tbz": "cond",
                      "ibranch": "ijump", "icall": "icall", "ret": "ret"}
 SINGLE = ["flow", "reloc", "refuse", "fault", "simulate"]  # a group's are its rows' too
 ROW_SINGLE = ["bits", "target"]
 SETS = ["read", "write"]
-KINDS = {"": "ZR", "sp": "SP", "cond": "COND"}  # what 31 means in a register field; a condition field
+# What a register field's number means: the zero register is none, or the stack pointer; a condition; 8 more.
+KINDS = {"": "ZR", "sp": "SP", "cond": "COND", "c": "C"}
 ROWS_MAX = 4000
 PIECES_MAX = 8
 EXAMPLE_SIZE_MAX = 100
@@ -57,7 +58,7 @@ def read(path):
 
 class Table:
     def __init__(self):
-        self.width = 0
+        self.widths = []  # of its words, the widest first
         self.fields = {}  # name -> width
         self.values = {}  # name -> (pieces, signed, scale)
         self.asks = {}    # way to print -> field that it looks at too
@@ -79,6 +80,7 @@ class Row:
         self.single, self.traits = {}, []
         self.sets = {key: [] for key in SETS}
         self.nots, self.over, self.examples = [], [], []
+        self.width = 0
         self.mask = self.value = 0
         self.places = {}  # field -> (shift, width)
         self.holes = []   # (mask, value): words of the pattern that are not this row
@@ -104,7 +106,7 @@ def parse_head(table, key, rest, number):
     """A line before the first group."""
     words = rest.split()
     if key == "width":
-        table.width = int(rest)
+        table.widths = [int(word) for word in words]
     elif key == "field":
         width = int(words[-1])
         for name in words[:-1]:
@@ -172,27 +174,35 @@ def parse(text):
     return table
 
 
+def pattern_word(table, row, word):
+    """(name of a field or None, bits) of a word of the pattern."""
+    if re.fullmatch("[01.]+", word):
+        return None, len(word)
+    name, _, width = word.partition(":")
+    if not width and name not in table.fields:
+        row.fail(f"'{name}' is no field")
+    return name, int(width) if width else table.fields[name]
+
+
 def place_pattern(table, row):
-    """The pattern's words, from the highest bit down, become mask, value and the places of fields."""
+    """The pattern's words, from the highest bit down, become mask, value and the places of fields. A row
+    that is not of the widest words has the lowest bits, and the others may be anything."""
     if "bits" not in row.single:
         row.fail("no bits")
-    at = table.width
-    for word in row.single["bits"].split():
-        if re.fullmatch("[01.]+", word):
-            at -= len(word)
-            row.mask |= int(word.replace("0", "1").replace(".", "0"), 2) << max(at, 0)
-            row.value |= int(word.replace(".", "0"), 2) << max(at, 0)
-        else:
-            name, _, width = word.partition(":")
-            if not width and name not in table.fields:
-                row.fail(f"'{name}' is no field")
-            bits = int(width) if width else table.fields[name]
-            at -= bits
-            if name in row.places:
-                row.fail(f"field {name} twice")
-            row.places[name] = (at, bits)
-    if at != 0:
-        row.fail(f"the pattern has {table.width - at} bits, not {table.width}")
+    words = row.single["bits"].split()
+    at = row.width = sum(pattern_word(table, row, word)[1] for word in words)
+    if row.width not in table.widths:
+        row.fail(f"the pattern has {row.width} bits, not {' or '.join(map(str, table.widths))}")
+    for word in words:
+        name, bits = pattern_word(table, row, word)
+        at -= bits
+        if name is None:
+            row.mask |= int(word.replace("0", "1").replace(".", "0"), 2) << at
+            row.value |= int(word.replace(".", "0"), 2) << at
+            continue
+        if name in row.places:
+            row.fail(f"field {name} twice")
+        row.places[name] = (at, bits)
 
 
 def field_bits(row, number, word):
@@ -313,7 +323,7 @@ def check_words(table, row):
             base = re.split(r"[.+]", word)[0]
             if word not in table.names and base not in row.places:
                 row.fail(f"'{word}' is no field or register")
-            if word not in table.names and not re.fullmatch(r"\w+(\.(sp|cond))?(\+1)?", word):
+            if word not in table.names and not re.fullmatch(r"\w+(\.(sp|cond|c))?(\+1)?", word):
                 row.fail(f"'{word}' is no way to name a register")
     if not row.examples:
         row.fail("no example")
@@ -396,7 +406,7 @@ def check_overlap(table):
 
 
 def check(table):
-    if not 8 <= table.width <= 32:
+    if not all(8 <= width <= 32 and width % 8 == 0 for width in table.widths):
         raise TableError(1, "no width of 8 to 32 bits")
     for row in table.rows:
         place_pattern(table, row)
@@ -424,7 +434,7 @@ class Tree:
 
     def __init__(self, table):
         self.words = [0]
-        self.width = table.width
+        self.width = max(table.widths)
         self.leaves = {}
         numbered = [(number, row) for number, row in enumerate(table.rows, 1)]
         depths = {number: depth(table, row) for number, row in numbered}
@@ -534,13 +544,13 @@ def write_c(table, name, out):
             f"{len(row.texts)}, {value}, "
             f"TL_FLOW_{row.get('flow').upper()}, TL_RELOC_{row.get('reloc').upper()}, "
             f"TL_REFUSE_{row.get('refuse', 'NONE')}, FAULT_{row.get('fault').upper()}, "
-            f"SIMULATE_{row.get('simulate', 'none').upper()}, {traits}}},")
+            f"SIMULATE_{row.get('simulate', 'none').upper()}, {row.width // 8}, {traits}}},")
         texts += c_texts(row, values, pieces)
         uses += read + write
         holes += [f"{{0x{mask:08x}, 0x{value:08x}}}" for mask, value in row.holes]
     out.write("static const struct row table[] = {\n")
     out.write('    {"unknown", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_FLOW_STOP, TL_RELOC_REFUSE, '
-              "TL_REFUSE_UNKNOWN_INSN, FAULT_ALWAYS, SIMULATE_NONE, 0},\n")
+              "TL_REFUSE_UNKNOWN_INSN, FAULT_ALWAYS, SIMULATE_NONE, 0, 0},\n")
     out.write("\n".join(lines) + "\n};\n\n")
     for kind, what in [("use", uses), ("hole", holes), ("value", values.lines), ("text", texts),
                        ("piece", pieces)]:

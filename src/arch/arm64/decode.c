@@ -44,24 +44,6 @@ static tl_regset uses_bits(const struct use *uses, unsigned count, uint32_t word
     return bits;
 }
 
-static uint16_t trait_flags(uint16_t traits)
-{
-    static const uint16_t flags[][2] = {
-        {TRAIT_SYSCALL, TL_INSN_SYSCALL},
-        {TRAIT_LANDING, TL_INSN_LANDING},
-        {TRAIT_NOP, TL_INSN_NOP},
-        {TRAIT_EXCLUSIVE_LOAD, TL_INSN_EXCLUSIVE_LOAD},
-        {TRAIT_EXCLUSIVE_STORE, TL_INSN_EXCLUSIVE_STORE},
-        {TRAIT_SIGNS_LINK, TL_INSN_SIGNS_LINK},
-        {TRAIT_JOINED, TL_INSN_JOINED},
-    };
-    unsigned set = 0;
-    for (size_t i = 0; i < TL_ARRAY_COUNT(flags); i++)
-        if ((traits & flags[i][0]) != 0)
-            set |= flags[i][1];
-    return (uint16_t)set;
-}
-
 static void set_target(struct tl_insn *out, const struct row *row, uint32_t word)
 {
     if (row->target == 0)
@@ -85,7 +67,7 @@ static const struct row *decode_head(uint32_t word, tl_addr addr, struct tl_insn
     out->flow = row->flow;
     out->reloc = row->reloc;
     out->refusal = row->refusal;
-    out->flags = trait_flags(row->traits);
+    out->flags = tl_bits_flags(row);
     set_target(out, row, word);
     return row;
 }
