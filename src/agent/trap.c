@@ -104,12 +104,12 @@ __attribute__((used)) void tl_agent_trap(uint64_t sig, struct tl_signal_info *in
             hit_record(&row->record[i], state, context->sp);
     }
     if (!row->simulated)
-        state->pc = row->resume;
+        tl_context_go(state, row->resume);
     else if (!tl_agent_simulate_usual(&row->simulation, state, context)) {
         struct tl_frame_view view = tl_frame_look(context);
         const struct tl_simulate_memory memory = {tl_frame_read, tl_frame_write, &view};
         if (!tl_agent_simulate(&row->simulation, state, &memory))
-            state->pc = row->resume;
+            tl_context_go(state, row->resume);
     }
     tl_context_store(state, context);
 }

@@ -6,6 +6,8 @@
 #include "arch/x86_64/agent_isa.h"
 #elif defined(__aarch64__)
 #include "arch/arm64/agent_isa.h"
+#elif defined(__riscv) && __riscv_xlen == 64
+#include "arch/riscv64/agent_isa.h"
 #else
 #error "there is no agent for this architecture"
 #endif

@@ -19,7 +19,7 @@ struct tl_simulation {
 
 struct tl_simulate_state {
     uint64_t general[TL_SIMULATE_GENERAL_MAX]; // by the ISA's numbers
-    uint64_t pc, flags;
+    uint64_t pc, flags;                        // riscv64: the pc is general[0]
     uint8_t (*vector)[16]; // arm64: v0 to v31, NULL: not at hand
 };
 

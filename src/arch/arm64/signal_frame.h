@@ -150,6 +150,11 @@ static inline void tl_context_store(const struct tl_simulate_state *state,
     (void)state, (void)context;
 }
 
+static inline void tl_context_go(struct tl_simulate_state *state, uint64_t pc)
+{
+    state->pc = pc;
+}
+
 // ---- memory that can't fault --------------------------------------------------------------------
 
 #define TL_FRAME_RECORD_SIZE 16u

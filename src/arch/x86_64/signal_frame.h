@@ -95,6 +95,11 @@ static inline void tl_context_store(const struct tl_simulate_state *state,
     context->pc = state->pc;
 }
 
+static inline void tl_context_go(struct tl_simulate_state *state, uint64_t pc)
+{
+    state->pc = pc;
+}
+
 // ---- memory that can't fault --------------------------------------------------------------------
 
 // The part of the signal frame that lies highest: what FXSAVE stores, and how much lies behind it

@@ -25,6 +25,13 @@ RULES = {
         "paged": r"\badrp\b",
         "branch": r"\b(?:b|bl|b\.[a-z]+|cbn?z|tbn?z)\s+(?:[wx]\d+, )?(?:#\d+, )?([0-9a-f]+)\b",
     },
+    "riscv64": {
+        "vector": r"\b(?:f[tsa]?\d+|v\d+|fcsr|frm|fflags|vl|vtype)\b",
+        "call": r"\becall\b",
+        "may_call": {"tl_agent_trap", "tl_agent_restorer"},
+        "paged": r"\bgp\b",
+        "branch": r"\b(?:j|jal|b[a-z]+)\s+(?:[a-z0-9]+,){0,2}([0-9a-f]+)\b",
+    },
 }
 SIZE_MAX = 16384
 
