@@ -2,40 +2,22 @@
 // states, once emulated, once done by hand; registers, flags, memory and the way out must be equal.
 // And by tables: what Unicorn doesn't show (PSTATE.BTYPE, stack pointers that fault), and what is
 // not simulated.
-#include "arch/arch.h"
 #include "arch/arm64/simulate.h"
 #include "arch/arm64/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-#include <unicorn/unicorn.h>
 
-#define MEMORY UINT64_C(0x10000000)
-#define MEMORY_SIZE 0x400000u
-#define CODE_OFF 0x180000u // literals lie within 1 MiB of it
-#define CODE_SIZE 0x10000u
-#define STACK_OFF 0x2c0000u // offsets from the stack pointer reach 64 KiB
-#define STACK_SIZE 0x20000u
-#define CASES_DEFAULT 100000u // of all rows together
-#define STATES 64u            // of one word
-#define WORD_TRIES 20         // random words that one with a simulator may take
-#define WRITES_MAX 4
+#include "emulated.h"
 
 #define NZCV_MASK UINT64_C(0xf0000000)
 
 enum { REG_SP = 31 };
 #define BTYPE(n) ((uint64_t)(n) << 10)
-
-struct write {
-    uint64_t addr;
-    size_t size;
-    uint8_t bytes[32];
-};
 
 struct state {
     uint64_t reg[32]; // the last: sp
@@ -43,80 +25,12 @@ struct state {
     uint8_t vector[32][16];
 };
 
-static uc_engine *uc;
-static uint8_t *memory;
-static uint64_t seed;
-static struct write emulated[WRITES_MAX], own;
-static size_t emulated_count, own_count;
 static int reg_id[32], vector_id[32];
-
-static uint64_t random_next(void) // splitmix64
-{
-    uint64_t x = seed += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static void on_write(uc_engine *engine, uc_mem_type type, uint64_t addr, int size, int64_t value,
-                     void *opaque)
-{
-    (void)engine, (void)type, (void)opaque;
-    if (emulated_count < WRITES_MAX) {
-        struct write *write = &emulated[emulated_count];
-        write->addr = addr;
-        write->size = (size_t)size;
-        memcpy(write->bytes, &value, 8);
-    }
-    emulated_count++;
-}
-
-static bool in_memory(uint64_t addr, size_t size)
-{
-    return addr >= MEMORY && addr <= MEMORY + MEMORY_SIZE - size;
-}
-
-static bool own_read(void *opaque, uint64_t addr, void *buf, size_t size)
-{
-    (void)opaque;
-    if (in_memory(addr, size))
-        memcpy(buf, memory + (addr - MEMORY), size);
-    return in_memory(addr, size);
-}
-
-// Kept, and compared with what the emulator has written.
-static bool own_write(void *opaque, uint64_t addr, const void *buf, size_t size)
-{
-    (void)opaque;
-    if (!in_memory(addr, size) || size > sizeof own.bytes)
-        return false;
-    own.addr = addr;
-    own.size = size;
-    memcpy(own.bytes, buf, size);
-    own_count++;
-    return true;
-}
-
-static const struct tl_simulate_memory own_memory = {own_read, own_write, NULL};
 
 static int setup(void **state)
 {
     (void)state;
-    uc_hook hook;
-    const char *text = getenv("TL_SEED");
-    seed = text ? strtoull(text, NULL, 0) : 1;
-    printf("simulate-arm64: TL_SEED=%llu\n", (unsigned long long)seed);
-    memory = aligned_alloc(4096, MEMORY_SIZE);
-    assert_non_null(memory);
-    for (size_t i = 0; i < MEMORY_SIZE; i += 8) {
-        uint64_t word = random_next();
-        memcpy(memory + i, &word, 8);
-    }
-    assert_int_equal(uc_open(UC_ARCH_ARM64, UC_MODE_ARM, &uc), UC_ERR_OK);
-    assert_int_equal(uc_mem_map_ptr(uc, MEMORY, MEMORY_SIZE, UC_PROT_ALL, memory), UC_ERR_OK);
-    assert_int_equal(uc_hook_add(uc, &hook, UC_HOOK_MEM_WRITE, (void *)(uintptr_t)on_write, NULL,
-                                 (uint64_t)1, (uint64_t)0),
-                     UC_ERR_OK);
+    emulated_setup("simulate-arm64", UC_ARCH_ARM64, UC_MODE_ARM);
     for (int i = 0; i < 32; i++) {
         reg_id[i] = i < 29 ? UC_ARM64_REG_X0 + i : i == 29 ? UC_ARM64_REG_X29 : UC_ARM64_REG_X30;
         vector_id[i] = UC_ARM64_REG_Q0 + i;
@@ -130,8 +44,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    uc_close(uc);
-    free(memory);
+    emulated_teardown();
     return 0;
 }
 
@@ -211,22 +124,6 @@ static void case_fail(const struct tl_insn *insn, const struct state *before,
              (unsigned long long)insn->addr);
 }
 
-// What the emulator wrote in pieces is what was written by hand at once.
-static bool writes_same(void)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < emulated_count && i < WRITES_MAX; i++) {
-        if (own_count != 1 || emulated[i].addr < own.addr ||
-            emulated[i].addr + emulated[i].size > own.addr + own.size)
-            return false;
-        bytes += emulated[i].size;
-    }
-    if (emulated_count == 0)
-        return own_count == 0;
-    return own_count == 1 && bytes == own.size &&
-           memcmp(own.bytes, memory + (own.addr - MEMORY), own.size) == 0;
-}
-
 // One case. True: it was done by hand.
 static bool case_run(const struct tl_insn *insn, const struct tl_simulation *simulation,
                      bool vectors)
@@ -238,10 +135,10 @@ static bool case_run(const struct tl_insn *insn, const struct tl_simulation *sim
     memcpy(by_hand.general, before.reg, sizeof before.reg);
     memcpy(vector, before.vector, sizeof vector);
     struct tl_simulate_state untouched = by_hand;
-    emulated_count = own_count = 0;
+    writes_forget();
     bool taken = tl_arm64_simulate_taken(simulation, &by_hand);
     if (!tl_arm64_simulate(simulation, &by_hand, &own_memory)) {
-        if (memcmp(&by_hand, &untouched, sizeof by_hand) != 0 || own_count ||
+        if (memcmp(&by_hand, &untouched, sizeof by_hand) != 0 || writes_own() ||
             (vectors && memcmp(vector, before.vector, sizeof vector) != 0))
             fail_msg("row %s: refused, but something changed", tl_arm64_row(insn->row)->name);
         return false;
@@ -265,62 +162,40 @@ static bool case_run(const struct tl_insn *insn, const struct tl_simulation *sim
 }
 
 // A word of the row, where it has a base register with the stack pointer as that.
-static uint32_t word_random(const struct row *row)
+static uint32_t word_random(unsigned number)
 {
+    const struct row *row = tl_arm64_row(number);
     uint32_t word = row->value | ((uint32_t)random_next() & ~row->mask);
     if (row->simulate == SIMULATE_PAIR || row->simulate == SIMULATE_SINGLE)
         word |= 31u << 5;
     return word;
 }
 
-// Some states of one word. *simulated: it has a simulator.
-static unsigned word_run(uint32_t word, unsigned number, bool *simulated)
+// The emulator does not know bc.cond, which is b.cond with a hint.
+static bool word_run(const struct simulated_word *word)
 {
-    struct tl_insn insn;
-    struct tl_simulation simulation;
-    uint64_t addr = MEMORY + CODE_OFF + random_next() % CODE_SIZE / 4 * 4;
-    unsigned done = 0;
-    *simulated = false;
-    if (tl_arch_arm64.decode((const uint8_t *)&word, sizeof word, addr, &insn) != 0 ||
-        insn.row != number || !tl_arch_arm64.simulation(&insn, &simulation))
-        return 0;
-    *simulated = true;
-    bool vectors = simulation.operand & TRANSFER_VECTOR;
-    // The emulator does not know bc.cond, which is b.cond with a hint.
-    uint32_t known = (word & 0xff000010) == 0x54000010 ? word & ~UINT32_C(0x10) : word;
-    memcpy(memory + (addr - MEMORY), &known, sizeof known);
-    (void)uc_ctl_remove_cache(uc, addr, addr + 4);
-    for (unsigned i = 0; i < STATES; i++)
-        done += case_run(&insn, &simulation, vectors);
-    if (tl_arch_arm64.simulation_alone(&simulation) && done != STATES)
-        fail_msg("row %s: said to need no memory, but refused", tl_arm64_row(number)->name);
-    return done;
+    uint32_t bits;
+    memcpy(&bits, word->insn.bytes, sizeof bits);
+    if ((bits & 0xff000010) == 0x54000010) {
+        bits &= ~UINT32_C(0x10);
+        memcpy(memory + (word->insn.addr - MEMORY), &bits, sizeof bits);
+    }
+    return case_run(&word->insn, &word->simulation, word->simulation.operand & TRANSFER_VECTOR);
 }
 
 static void simulated_equals_emulated(void **state)
 {
     (void)state;
-    const char *text = getenv("TL_CASES");
-    unsigned long cases = text ? strtoul(text, NULL, 0) : CASES_DEFAULT, all = 0;
+    unsigned long cases = cases_wanted(), all = 0;
     unsigned rows = 0;
     for (unsigned n = 1; n < tl_arm64_row_count(); n++)
         rows += tl_arm64_row(n)->simulate != SIMULATE_NONE;
     assert_true(rows > 0);
     for (unsigned n = 1; n < tl_arm64_row_count(); n++) {
-        const struct row *row = tl_arm64_row(n);
-        unsigned long words = cases / rows / STATES + 1, done = 0, with = 0;
-        if (row->simulate == SIMULATE_NONE)
-            continue;
-        for (unsigned long i = 0; with < words && i < WORD_TRIES * words; i++) {
-            bool simulated;
-            done += word_run(word_random(row), n, &simulated);
-            with += simulated;
-        }
-        // Enough of them, or the oracle has little to say. Branches to odd addresses are not.
-        if (with < words || done < with * STATES / 8)
-            fail_msg("row %s: %lu of %lu words, %lu states done by hand", row->name, with, words,
-                     done);
-        all += done;
+        const struct simulated_row row = {&tl_arch_arm64, tl_arm64_row(n)->name, n, word_random,
+                                          word_run};
+        if (tl_arm64_row(n)->simulate != SIMULATE_NONE)
+            all += row_run(&row, cases / rows / STATES + 1);
     }
     printf("simulate-arm64: %lu cases of %u rows\n", all, rows);
     if (all < cases / 2)
@@ -418,13 +293,13 @@ static void what_would_fault_is_left_to_the_processor(void **state)
         before.general[2] = cases[i].x2;
         before.general[REG_SP] = cases[i].sp;
         struct tl_simulate_state after = before;
-        own_count = 0;
+        writes_forget();
         assert_true(simulation_of(cases[i].word, false, &simulation));
         if (tl_arm64_simulate(&simulation, &after, &own_memory) != cases[i].done)
             fail_msg("%08x, case %zu: not as wanted", cases[i].word, i);
         if (!cases[i].done) {
             assert_memory_equal(&before, &after, sizeof before);
-            assert_int_equal(own_count, 0);
+            assert_int_equal(writes_own(), 0);
         }
     }
 }
