@@ -14,7 +14,7 @@
 #include "attach/target.h"
 
 #define TL_STOP_TIMEOUT_MS 50
-#define TL_BORROW_TIMEOUT_MS 50    // per thread that is tried
+#define TL_BORROW_TIMEOUT_MS 50    // for a stopped thread to stand where a call can be made
 #define TL_CALL_TIMEOUT_MS 2000    // one injected call; it waits for the target's mmap lock at most
 #define TL_LAUNCH_TIMEOUT_MS 10000 // the loader's work, or a stop of one task that is starting
 #define TL_STRAGGLER_TIMEOUT_MS 500 // tasks that did not stop in time, after all others were let go

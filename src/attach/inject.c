@@ -479,11 +479,12 @@ static size_t candidates_list(struct tl_target *target, struct candidate *out)
     return count;
 }
 
-// Stops one thread alone. 1: it is borrowed; 0: it won't do; TL_E_*.
+// Stops one thread alone. 1: it is borrowed; 0: it won't do; TL_E_*. Nobody else waits meanwhile, and one
+// that was asked to stop is waited for in any case: so it may take long.
 static int candidate_try(struct tl_target *target, pid_t tid, const char **why,
                          struct tl_diag *diag)
 {
-    uint64_t deadline = tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000);
+    uint64_t deadline = tl_clock_ns() + TL_STRAGGLER_TIMEOUT_MS * UINT64_C(1000000);
     struct tl_task *task = tl_task_seize(target, tid, target->pid);
     if (!task) {
         struct tl_proc_status status;
@@ -496,7 +497,8 @@ static int candidate_try(struct tl_target *target, pid_t tid, const char **why,
     }
     int got = tl_task_wait(target, task, deadline);
     if (got == 1)
-        got = tl_task_settle(target, task, deadline);
+        got = tl_task_settle(target, task,
+                             tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000));
     if (got == 1 && task_usable(target, task, why)) {
         target->borrowed = tid;
         return 1;
@@ -516,7 +518,7 @@ static int none_usable(struct tl_target *target, const char *why, struct tl_diag
 {
     if (strcmp(why, NOT_IN_TIME) == 0)
         return tl_diag_set(diag, TL_E_BUSY, "pid %d: no thread stopped in %d ms: try again",
-                           target->pid, TL_BORROW_TIMEOUT_MS);
+                           target->pid, TL_STRAGGLER_TIMEOUT_MS);
     return tl_diag_set(diag, TL_E_UNSUPPORTED, "pid %d: no thread to run system calls in: %s",
                        target->pid, why);
 }

@@ -167,6 +167,25 @@ static void a_vfork_parent_is_held(void **state)
     assert_int_equal(victim_end(&victim), 0);
 }
 
+// The parent stops when its child is gone, 400 ms after it came: as a thread without a processor may.
+static void a_thread_that_stops_late_is_borrowed(void **state)
+{
+    (void)state;
+    struct victim victim;
+    struct tl_target *target;
+    struct tl_diag diag = {""};
+    victim_start(&victim, "vfork", NULL);
+    usleep(100000);
+    assert_int_equal(tl_target_open(victim.pid, NULL, &target, &diag), 0);
+    int error = tl_target_borrow(target, &diag);
+    if (error)
+        print_error("%s\n", diag.text);
+    assert_int_equal(error, 0);
+    tl_target_resume(target);
+    tl_target_close(target);
+    assert_int_equal(victim_end(&victim), 0);
+}
+
 static void a_crowd_stops_fast(void **state)
 {
     (void)state;
@@ -834,6 +853,7 @@ int main(void)
         cmocka_unit_test(threads_come_and_go),
         cmocka_unit_test(smallest_stacks),
         cmocka_unit_test(a_vfork_parent_is_held),
+        cmocka_unit_test(a_thread_that_stops_late_is_borrowed),
         cmocka_unit_test(a_crowd_stops_fast),
         cmocka_unit_test(a_static_program),
         cmocka_unit_test(a_musl_program),
