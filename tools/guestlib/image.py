@@ -17,6 +17,8 @@ PROGRAMS = ("usr/bin/redis-server", "usr/bin/redis-benchmark", "usr/bin/redis-cl
             "usr/bin/python3.13", "usr/lib/{triple}/libcrypto.so.3", "usr/lib/{triple}/libssl.so.3",
             "usr/lib/{triple}/libstdc++.so.6", "usr/lib/{triple}/libsqlite3.so.0", "usr/lib/{triple}/libm.so.6",
             "usr/lib/{triple}/libgcc_s.so.1")
+# What tests start from shells; busybox, which has the rest, is static and hides its names.
+SHELLS = ("bash", "dash", "cat", "echo", "ls", "tr")
 # Of Python's library, what the tests import; the rest is megabytes.
 PYTHON_SKIPPED = ("test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "turtledemo", "venv",
                   "sqlite3", "dbm", "curses", "config-", "__pycache__", "distutils", "wsgiref", "xmlrpc",
@@ -25,11 +27,13 @@ PYTHON_SKIPPED = ("test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_d
 
 @functools.lru_cache(maxsize=None)
 def needed(readelf, path):
-    """The names of the libraries that a file loads directly, and its program interpreter."""
+    """The names of the libraries that a file loads directly, its program interpreter, and where it has them looked for."""
     output = subprocess.run([readelf, "-ld", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                             check=False).stdout
     interpreter = re.search(r"Requesting program interpreter: ([^\]]+)\]", output)
-    return re.findall(r"\(NEEDED\).*\[(.+)\]", output), interpreter and interpreter.group(1)
+    folders = re.search(r"\(RUNPATH\).*\[(.+)\]", output)
+    return (re.findall(r"\(NEEDED\).*\[(.+)\]", output), interpreter and interpreter.group(1),
+            folders.group(1).split(":") if folders else [])
 
 
 class Image:
@@ -40,7 +44,9 @@ class Image:
         self.tree = packages.user_tree(arch)
         self.files = {}  # name in the guest: path here
         self.trees = {}
-        self.links = {"/lib": "usr/lib", "/sbin": "bin", "/usr/sbin": "bin", "/usr/bin/python3": "python3.13"}
+        self.links = {"/lib": "usr/lib", "/sbin": "bin", "/usr/sbin": "bin", "/usr/bin/python3": "python3.13",
+                      "/usr/bin/sh": "dash", "/bin/sh": "../usr/bin/dash"}
+        self.links.update({f"/bin/{name}": f"../usr/bin/{name}" for name in SHELLS})
         self.add("/bin/busybox", os.path.join(self.tree, "usr/bin/busybox"))
 
     def add(self, name, path):
@@ -49,7 +55,7 @@ class Image:
         if name in self.files:
             return
         self.files[name] = path
-        libraries, interpreter = needed(self.isa.triple + "-readelf", path)
+        libraries, interpreter, folders = needed(self.isa.triple + "-readelf", path)
         if interpreter:
             self.add("/usr" + interpreter, os.path.join(self.tree, interpreter.strip("/")))
         for library in libraries:
@@ -57,10 +63,14 @@ class Image:
             here = self.tree + inside
             if os.path.exists(here):
                 self.add(inside, here)
+            for folder in folders:  # a library of this build
+                here = os.path.join(folder.replace("$ORIGIN", os.path.dirname(path)), library)
+                if os.path.exists(here):
+                    self.add(os.path.join(folder.replace("$ORIGIN", os.path.dirname(name)), library), here)
 
     def add_distribution(self):
         """The programs that are probed, and Python for the tests."""
-        for name in PROGRAMS:
+        for name in (*PROGRAMS, *(f"usr/bin/{name}" for name in SHELLS)):
             name = name.format(triple=self.isa.triple)
             self.add("/" + name, os.path.join(self.tree, name))
         base = os.path.join(self.tree, "usr/lib/python3.13")

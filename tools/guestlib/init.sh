@@ -6,7 +6,7 @@
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev 2>/dev/null
-/bin/busybox --install -s /bin
+/bin/busybox --install -s /bin 2>/dev/null # what is there already stays
 mkdir -p /dev/pts /dev/shm /tmp /run /var/tmp
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm

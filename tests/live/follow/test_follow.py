@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
-from probed import MISSED, Case, run, text_differences  # noqa: E402
+from probed import MISSED, SLOW, Case, run, text_differences  # noqa: E402
 
 TRAPLESS, FAMILY, LEAF = (os.path.abspath(word) for word in sys.argv[1:4])
 del sys.argv[1:4]
@@ -58,7 +58,7 @@ class Follow(Case):
                 told, report = self.launched("count", [FAMILY, "daemonizes", LEAF, file.name], [WORK], *words)[:2]
                 self.assertEqual(told.results, ["parent"])
                 self.assertEqual(self.total(report, "uprobe", "work"), entries)
-                self.until(lambda file=file: self.read(file) == "daemon\n", 10)
+                self.until(lambda file=file: self.read(file) == "daemon\n", 10 * SLOW)
 
     def test_functions_of_libc_in_every_program(self):
         """A shell that starts programs: libc is probed in each, and the counts add up."""

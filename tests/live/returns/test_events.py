@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from probed import KERNEL, TIMEOUT_S, Case, Report, returns_of, text_differences
+from probed import KERNEL, SLOW, TIMEOUT_S, Case, Report, returns_of, text_differences
 
 TRAPLESS, _, _, _, _, EVENTS = (os.path.abspath(word) for word in sys.argv[1:7])
 del sys.argv[1:7]
@@ -117,7 +117,7 @@ class Flood(Case):
     def pace(self, calls=200000):
         """Seconds that it needs for so many more calls."""
         first, begin = self.progress(), time.monotonic()
-        self.until(lambda: self.progress() >= first + calls, 60)
+        self.until(lambda: self.progress() >= first + calls, 60 * SLOW)
         return time.monotonic() - begin
 
     def trace(self, *words, probes=("marks",), **options):
@@ -166,7 +166,7 @@ class Flood(Case):
             self.pace()
             command.send_signal(signal.SIGINT)
             self.assertEqual(command.wait(TIMEOUT_S), 0)
-            self.assertLess(during, 5 * before + 0.5)
+            self.assertLess(during, 5 * before + 0.5 * SLOW)
             out.seek(0)
             self.accounted(Report(out.read()))
         self.end_flood()
@@ -178,7 +178,7 @@ class Flood(Case):
             command.kill()
             command.wait()
             after = min(self.pace() for _ in range(10))
-            self.assertLess(after, 5 * before + 0.5)
+            self.assertLess(after, 5 * before + 0.5 * SLOW)
             out.seek(0)
             for line in out.read().splitlines()[:-1]:  # the last one may be cut
                 json.loads(line)

@@ -2,18 +2,21 @@
 
 usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC PENDING_HIDDEN LIBRARY [TEST...]
 """
+import ctypes
+import json
 import os
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
-from probed import Case, Report, returns_of, run, text_differences  # noqa: E402 (the folder beside)
+from probed import SLOW, Case, Report, returns_of, run, text_differences  # noqa: E402 (the folder beside)
 
 TRAPLESS, PENDING, STATIC, HIDDEN, LIBRARY = (os.path.abspath(word) for word in sys.argv[1:6])
 del sys.argv[1:6]
 Case.trapless = TRAPLESS
 WAY = ("--return", "trampoline")
+END_S = 20 * SLOW  # for a program or the command to end
 FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "forks")
 OTHER_UNWINDERS = ("libunwind.so.8", "libunwind.so.1")
 # What has returned when the program is at "inside", and at its end.
@@ -51,21 +54,40 @@ class Victim:
             pass
         self.process.stdin = None
         self.process.stdout.read()
-        self.case.assertEqual(self.process.wait(20), 0)
+        self.case.assertEqual(self.process.wait(END_S), 0)
+
+
+# By processor: landing pads, a probe's bytes, a breakpoint.
+CODE = {"x86_64": ((b"\xf3\x0f\x1e\xfa",), 5, b"\xcc"),
+        "aarch64": ((b"\x5f\x24\x03\xd5", b"\x3f\x23\x03\xd5"), 4, b"\x00\x00\x20\xd4")}
+PADS, PATCH_SIZE, BREAKPOINT = CODE[os.uname().machine]
+
+
+def write_text(case, pid, addr, data):
+    """As a debugger does; some kernels let nobody else."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    seize, interrupt, detach = 0x4206, 0x4207, 17
+    case.until(lambda: libc.ptrace(seize, pid, 0, 0) == 0)  # it may be the command's for a moment
+    libc.ptrace(interrupt, pid, 0, 0)
+    os.waitpid(pid, 0)
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(addr)
+        memory.write(data)
+    libc.ptrace(detach, pid, 0, 0)
 
 
 def find_fde(pid):
-    """Where the probe on libgcc's look-up lies, behind its endbr64, and the file's bytes there."""
+    """Where the probe on libgcc's look-up lies, behind its landing pad, and the file's bytes there."""
     with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
         line = next(line for line in maps if "libgcc_s" in line)
     path, base = line.split(None, 5)[5].strip(), int(line.split("-", 1)[0], 16)
-    names = subprocess.run(["nm", "-D", path], capture_output=True, text=True, check=True).stdout.splitlines()
-    vaddr = next(int(name.split()[0], 16) for name in names if " _Unwind_Find_FDE" in name)
+    found = json.loads(run(TRAPLESS, "list", path, "_Unwind_Find_FDE", "--json").stdout.splitlines()[0])
+    vaddr = int(found["addr"], 16)
     with open(path, "rb") as file:
         file.seek(vaddr)  # text lies in libgcc_s where it is mapped
         code = file.read(16)
-    skip = 4 if code.startswith(b"\xf3\x0f\x1e\xfa") else 0
-    return base + vaddr + skip, code[skip:skip + 5]
+    skip = 4 if code.startswith(PADS) else 0
+    return base + vaddr + skip, code[skip:skip + PATCH_SIZE]
 
 
 def holds(pid, program):
@@ -117,7 +139,7 @@ class Pending(Case):
                     victim = Victim(self, program, mode)
                     command = self.attach(victim, program, "--no-follow")
                     victim.goes_well()
-                    errors = command.communicate(timeout=20)[1]
+                    errors = command.communicate(timeout=END_S)[1]
                     self.assertEqual(command.returncode, 0, errors)
                     report = Report(self.read(command.out))
                     for name, count in expected.items():
@@ -178,19 +200,18 @@ class Unwinders(Case):
         victim.go()
         self.assertIn("inside", victim.await_line())
         addr, plain = find_fde(victim.process.pid)
-        with open(f"/proc/{victim.process.pid}/mem", "r+b", buffering=0) as memory:
+        with open(f"/proc/{victim.process.pid}/mem", "rb", buffering=0) as memory:
             def at_site():
                 memory.seek(addr)
                 return memory.read(len(plain))
             self.assertNotEqual(at_site(), plain)  # ours is there
-            memory.seek(addr)
-            memory.write(b"\xcc")
-            self.until(lambda: at_site()[1:] == plain[1:])
+            strange = len(BREAKPOINT)
+            write_text(self, victim.process.pid, addr, BREAKPOINT)
+            self.until(lambda: at_site()[strange:] == plain[strange:])
             self.until(lambda: not holds(victim.process.pid, PENDING))
-            memory.seek(addr)
-            memory.write(plain[:1])
+            write_text(self, victim.process.pid, addr, plain[:strange])
         victim.goes_well()
-        errors = command.communicate(timeout=20)[1]
+        errors = command.communicate(timeout=END_S)[1]
         self.assertIn("unwinder", errors + self.read(command.out))
 
     def test_exceptions_through_what_came_later(self):
@@ -201,7 +222,7 @@ class Unwinders(Case):
             victim = Victim(self, PENDING, "library", LIBRARY)
             command = self.attached("count", victim.process.pid, program + library, *WAY)
             victim.goes_well()
-            errors = command.communicate(timeout=20)[1]
+            errors = command.communicate(timeout=END_S)[1]
             report = Report(self.read(command.out))
             if len(program) > 1:
                 self.assertEqual(report.hits("uretprobe", "passes"), 600, errors)
@@ -240,7 +261,7 @@ class Unwinders(Case):
             victim.await_line()
             self.until(lambda: not holds(victim.process.pid, PENDING))
             victim.goes_well()
-            errors = command.communicate(timeout=20)[1]
+            errors = command.communicate(timeout=END_S)[1]
             self.assertIn("unwinder", errors + self.read(command.out))
         if not tried:
             self.skipTest("no other unwinder is installed")
