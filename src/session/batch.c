@@ -507,8 +507,10 @@ int tl_batch_place(struct tl_batch *batch, struct tl_diag *diag)
         tl_install_times(batch->install, &times);
     if (times.stopped_ms > batch->stopped_ms)
         batch->stopped_ms = times.stopped_ms;
-    if (!error)
+    if (!error) {
         refusals_note(batch);
+        tl_session_hooks_check(batch);
+    }
     batch->attach_ms = tl_session_now_ms() - start;
     return error;
 }

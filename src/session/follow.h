@@ -15,6 +15,9 @@
 // Requests of our own for a batch: hooks of the loader and of exec, where they are needed. To be called
 // whenever tl_batch_requests has made its requests anew.
 int tl_session_hooks(struct tl_batch *batch, struct tl_diag *diag);
+// After a batch was placed: notes that nothing tells when its process executes a program, where that is
+// to be followed.
+void tl_session_hooks_check(struct tl_batch *batch);
 // Whether a probe text may match a library that is not loaded yet, so that no match now is no error.
 bool tl_session_may_match_later(const struct tl_session *session);
 // Answers notices, looks after children and executed programs. Each poll; cheap when nothing happened.

@@ -98,6 +98,37 @@ int tl_session_hooks(struct tl_batch *batch, struct tl_diag *diag)
     return error;
 }
 
+static bool tells_of_execs(const struct tl_plan_request *request)
+{
+    for (size_t i = 0; i < TL_ARRAY_COUNT(request->record); i++) {
+        if (request->record[i].kind == TL_RECORD_HOOK &&
+            request->record[i].counter_off == TL_NOTICE_EXEC)
+            return true;
+    }
+    return false;
+}
+
+void tl_session_hooks_check(struct tl_batch *batch)
+{
+    enum tl_method method = batch->session->options.method;
+    const char *why = method == TL_METHOD_AUTO || method == TL_METHOD_JUMP
+                          ? "no function that does so is known there by its name (execve)"
+                          : "only branches tell of them (--method jump)";
+    if (!batch->session->options.follow || batch->beside)
+        return;
+    for (size_t i = 0; batch->results && i < batch->request_count; i++) {
+        const struct tl_plan *plan = tl_plan_get(batch->plans, i);
+        enum tl_refusal refusal = plan->refusal ? plan->refusal : batch->results[i].refusal;
+        if (!tells_of_execs(&batch->requests[i]))
+            continue;
+        if (plan->rung == TL_RUNG_JUMP && refusal == TL_REFUSE_NONE)
+            return;
+        why = tl_refusal_text(refusal);
+    }
+    tl_follow_note(batch->session, "pid %d: programs that it executes are not followed: %s\n",
+                   (int)batch->pid, why);
+}
+
 // ---- answers ------------------------------------------------------------------------------------
 
 // Whose slot it is. 0: nobody's that is known.

@@ -1,6 +1,6 @@
 """The whole command on real processes. The target is the bench's victim: it calls what it is told.
 
-usage: test_real.py TRAPLESS VICTIM CALLER EXAMPLE
+usage: test_real.py TRAPLESS VICTIM CALLER STARTER STARTER_BARE EXAMPLE [TEST...]
 """
 import ctypes
 import json
@@ -12,10 +12,8 @@ import tempfile
 import time
 import unittest
 
-EXAMPLE = os.path.abspath(sys.argv.pop(4))
-CALLER = os.path.abspath(sys.argv.pop(3))
-VICTIM = os.path.abspath(sys.argv.pop(2))
-TRAPLESS = os.path.abspath(sys.argv.pop(1))
+TRAPLESS, VICTIM, CALLER, STARTER, STARTER_BARE, EXAMPLE = (os.path.abspath(word) for word in sys.argv[1:7])
+del sys.argv[1:7]
 TIMEOUT_S = 30 * int(os.environ.get("TL_SLOW", "1"))
 CALLS = 12345
 EXEC_TRIES = 10
@@ -343,6 +341,25 @@ class Events(Case):
         self.assertEqual(hits, [15])
         alone = run("count", "--json", "--no-follow", probe, "--", "sh", "-c", script)
         self.assertEqual(alone.returncode, 3, alone.stderr)
+
+    def test_that_what_a_program_executes_can_not_be_followed_is_told(self):
+        """Static and stripped, it has no execve that could be found: one sentence says so."""
+        sentence = "programs that it executes are not followed: no function that does so is known there"
+        words = ["count", "--json", f"{CALLER}:{WORK}"]
+        for _ in range(EXEC_TRIES):  # as above
+            named = run(*words, "--", STARTER, CALLER, "call", "5")
+            self.assertEqual(named.returncode, 0, named.stderr)
+            self.assertNotIn("not followed", named.stderr)
+            hits = [o["hits"] for o in lines(named.stdout) if o["type"] == "count"]
+            if hits == [5]:
+                break
+        self.assertEqual(hits, [5])
+        bare = run(*words, "--", STARTER_BARE, CALLER, "call", "5")
+        self.assertEqual(bare.returncode, 3, bare.stderr)
+        self.assertEqual(bare.stderr.count(sentence), 1, bare.stderr)
+        self.assertNotIn("not followed", run(*words, "--no-follow", "--", STARTER_BARE, CALLER, "call", "5").stderr)
+        kernel = run("count", "--json", "--method", "kernel", f"{CALLER}:{WORK}", "--", CALLER, "call", "5")
+        self.assertEqual("only branches tell of them" in kernel.stderr, kernel.returncode == 0, kernel.stderr)
 
     def test_children_of_a_process_are_counted_with_follow_only(self):
         for words, hits in [([], 5), (["-f"], 12)]:
