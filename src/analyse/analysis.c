@@ -188,6 +188,8 @@ static const struct sigreturn {
     {EM_X86_64, 7, {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}},
     // mov x8, #139; svc #0
     {EM_AARCH64, 8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}},
+    // li a7, 139; ecall
+    {EM_RISCV, 8, {0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}},
 };
 
 void tl_set_called(struct tl_analysis *analysis, tl_addr addr)

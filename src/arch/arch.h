@@ -130,6 +130,7 @@ struct tl_arch {
     // reload_size bytes, which then branches to `to`; one that lies right before `to` falls through, and
     // is a branch shorter (reload_size - 4). false: out of reach.
     uint8_t far_size, spill_size, reload_size;
+    tl_regset far_regs; // what reg may be
     bool (*emit_far)(tl_addr at, tl_addr to, unsigned reg, bool spill, uint8_t *out);
     bool (*emit_reload)(tl_addr at, tl_addr to, unsigned reg, bool falls_through, uint8_t *out);
 
@@ -154,5 +155,6 @@ struct tl_arch {
 const struct tl_arch *tl_arch_find(uint16_t elf_machine);
 extern const struct tl_arch tl_arch_x86_64;
 extern const struct tl_arch tl_arch_arm64;
+extern const struct tl_arch tl_arch_riscv64;
 
 #endif

@@ -31,6 +31,9 @@ static const struct reloc_types reloc_types[] = {
     // ELF for the Arm 64-bit Architecture, "Static Data relocations" and "Dynamic relocations".
     {EM_AARCH64, R_AARCH64_RELATIVE, R_AARCH64_IRELATIVE, R_AARCH64_ABS64, R_AARCH64_GLOB_DAT,
      R_AARCH64_JUMP_SLOT},
+    // RISC-V ELF psABI, "Relocation Types": words of the GOT are plain ones.
+    {EM_RISCV, R_RISCV_RELATIVE, R_RISCV_IRELATIVE, R_RISCV_64, R_RISCV_JUMP_SLOT,
+     R_RISCV_JUMP_SLOT},
 };
 
 static const struct reloc_types *types_of(uint16_t machine)

@@ -48,7 +48,7 @@ struct slow {
     bool open;
     uint16_t position;
     uint16_t done; // where it goes back to
-    uint8_t index; // the register that holds the home's offset; REG_ZERO: it is 0
+    uint8_t index; // the register that holds the home's offset; X_ZERO: it is 0
 };
 
 struct detour_work {
@@ -101,14 +101,14 @@ static void home_load(struct detour_work *work, uint8_t a, uint8_t b)
     struct tl_parcels *w = work->w;
     bool shared = in->thread_pointer == TL_TP_SHARED;
     if (!shared) {
-        tl_parcels_put(w, RV_SRLI(a, REG_TP, in->homes_shift - HOME_SIZE_BITS));
+        tl_parcels_put(w, RV_SRLI(a, X_TP, in->homes_shift - HOME_SIZE_BITS));
         tl_parcels_put(w, RV_ANDI(a, a, HOMES_MASK));
     }
     int32_t low = tl_parcels_put_page(w, b, in->homes_addr);
     if (!shared)
         tl_parcels_put(w, RVC_ADD(b, a));
     tl_parcels_put(w, RV_LD(b, b, low));
-    work->slow.index = shared ? REG_ZERO : a;
+    work->slow.index = shared ? X_ZERO : a;
 }
 
 static uint8_t count_write(struct detour_work *work, tl_regset dead)
@@ -122,7 +122,7 @@ static uint8_t count_write(struct detour_work *work, tl_regset dead)
         return TL_REFUSE_NO_STACK;
     scratch_save(work, &s);
     home_load(work, a, b);
-    work->slow.position = tl_parcels_open(w, RV_BEQ(b, REG_ZERO));
+    work->slow.position = tl_parcels_open(w, RV_BEQ(b, X_ZERO));
     work->slow.open = true;
     if (in->counter_off < 2048) {
         tl_parcels_put_add(w, b, b, (int32_t)in->counter_off);
@@ -131,7 +131,7 @@ static uint8_t count_write(struct detour_work *work, tl_regset dead)
         tl_parcels_put(w, RVC_ADD(b, a));
     }
     tl_parcels_put_constant(w, a, 1);
-    tl_parcels_put(w, RV_AMOADD_D(REG_ZERO, a, b));
+    tl_parcels_put(w, RV_AMOADD_D(X_ZERO, a, b));
     work->slow.done = w->size;
     if (in->no_stack) {
         tl_parcels_close(w, work->slow.position, w->size);
@@ -144,10 +144,10 @@ static uint8_t count_write(struct detour_work *work, tl_regset dead)
 // A call that may change ra.
 static void agent_call(struct tl_parcels *w, tl_addr to)
 {
-    if (tl_parcels_put_aimed(w, RV_JAL(REG_RA), to))
+    if (tl_parcels_put_aimed(w, RV_JAL(X_RA), to))
         return;
-    int32_t low = tl_parcels_put_page(w, REG_RA, to);
-    tl_parcels_put(w, RV_JALR(REG_RA, REG_RA, low)); // reads its register before it writes the link
+    int32_t low = tl_parcels_put_page(w, X_RA, to);
+    tl_parcels_put(w, RV_JALR(X_RA, X_RA, low)); // reads its register before it writes the link
 }
 
 // The agent claims a block, fills the home and counts. Scratch registers hold nothing any more.
@@ -156,17 +156,17 @@ static void slow_path(struct detour_work *work)
     struct tl_parcels *w = work->w;
     tl_parcels_close(w, work->slow.position, w->size);
     tl_parcels_put_stack(w, -FRAME);
-    tl_parcels_put(w, RVC_SDSP(REG_RA, FRAME_RA));
-    tl_parcels_put(w, RVC_SDSP(REG_T0, FRAME_T0));
-    tl_parcels_put(w, RVC_SDSP(REG_T1, FRAME_T1));
-    tl_parcels_put(w, RV_SRLI(REG_T1, work->slow.index, HOME_SIZE_BITS));
-    tl_parcels_put_constant(w, REG_T0, (int32_t)work->in->counter_off);
+    tl_parcels_put(w, RVC_SDSP(X_RA, FRAME_RA));
+    tl_parcels_put(w, RVC_SDSP(X_T0, FRAME_T0));
+    tl_parcels_put(w, RVC_SDSP(X_T1, FRAME_T1));
+    tl_parcels_put(w, RV_SRLI(X_T1, work->slow.index, HOME_SIZE_BITS));
+    tl_parcels_put_constant(w, X_T0, (int32_t)work->in->counter_off);
     agent_call(w, work->in->slow_addr);
-    tl_parcels_put(w, RVC_LDSP(REG_RA, FRAME_RA));
-    tl_parcels_put(w, RVC_LDSP(REG_T0, FRAME_T0));
-    tl_parcels_put(w, RVC_LDSP(REG_T1, FRAME_T1));
+    tl_parcels_put(w, RVC_LDSP(X_RA, FRAME_RA));
+    tl_parcels_put(w, RVC_LDSP(X_T0, FRAME_T0));
+    tl_parcels_put(w, RVC_LDSP(X_T1, FRAME_T1));
     tl_parcels_put_stack(w, FRAME);
-    tl_parcels_close(w, tl_parcels_open(w, RV_JAL(REG_ZERO)), work->slow.done);
+    tl_parcels_close(w, tl_parcels_open(w, RV_JAL(X_ZERO)), work->slow.done);
 }
 
 // ---- records and guards
@@ -197,23 +197,23 @@ static void records_call(struct detour_work *work)
 {
     const struct tl_emit_in *in = work->in;
     struct tl_parcels *w = work->w;
-    bool t0 = !(in->dead & TL_REGSET(REG_T0)), t1 = !(in->dead & TL_REGSET(REG_T1));
+    bool t0 = !(in->dead & TL_REGSET(X_T0)), t1 = !(in->dead & TL_REGSET(X_T1));
     tl_parcels_put_stack(w, -FRAME);
-    frame_store(work, REG_RA, FRAME_RA);
+    frame_store(work, X_RA, FRAME_RA);
     if (t0)
-        frame_store(work, REG_T0, FRAME_T0);
+        frame_store(work, X_T0, FRAME_T0);
     if (t1)
-        frame_store(work, REG_T1, FRAME_T1);
+        frame_store(work, X_T1, FRAME_T1);
     for (size_t i = 0; i < TL_SITE_RECORDS_MAX && in->record[i].kind; i++) {
-        tl_parcels_put_constant(w, REG_T0, (int32_t)in->record[i].counter_off);
-        tl_parcels_put_add(w, REG_T1, REG_SP, FRAME - in->record[i].sp_off);
+        tl_parcels_put_constant(w, X_T0, (int32_t)in->record[i].counter_off);
+        tl_parcels_put_add(w, X_T1, X_SP, FRAME - in->record[i].sp_off);
         agent_call(w, in->record_addr[in->record[i].kind]);
     }
-    tl_parcels_put(w, RVC_LDSP(REG_RA, FRAME_RA));
+    tl_parcels_put(w, RVC_LDSP(X_RA, FRAME_RA));
     if (t0)
-        tl_parcels_put(w, RVC_LDSP(REG_T0, FRAME_T0));
+        tl_parcels_put(w, RVC_LDSP(X_T0, FRAME_T0));
     if (t1)
-        tl_parcels_put(w, RVC_LDSP(REG_T1, FRAME_T1));
+        tl_parcels_put(w, RVC_LDSP(X_T1, FRAME_T1));
     tl_parcels_put_stack(w, FRAME);
 }
 
@@ -222,9 +222,9 @@ static void guard_call(struct detour_work *work, tl_addr to)
 {
     tl_parcels_put_stack(work->w, -SPILL_BYTES);
     tl_riscv64_fault_point(work->out, work->w, SPILL_BYTES / 8);
-    tl_parcels_put(work->w, RVC_SDSP(REG_RA, 0));
+    tl_parcels_put(work->w, RVC_SDSP(X_RA, 0));
     agent_call(work->w, to);
-    tl_parcels_put(work->w, RVC_LDSP(REG_RA, 0));
+    tl_parcels_put(work->w, RVC_LDSP(X_RA, 0));
     tl_parcels_put_stack(work->w, SPILL_BYTES);
 }
 
@@ -394,7 +394,7 @@ static bool branch_write(uint32_t word, tl_addr at, tl_addr to, uint8_t *out)
 
 bool tl_riscv64_emit_jump(tl_addr at, tl_addr to, uint8_t *out)
 {
-    return branch_write(RV_JAL(REG_ZERO), at, to, out);
+    return branch_write(RV_JAL(X_ZERO), at, to, out);
 }
 
 bool tl_riscv64_emit_short(tl_addr at, tl_addr to, uint8_t *out)
@@ -414,7 +414,7 @@ bool tl_riscv64_emit_far(tl_addr at, tl_addr to, unsigned reg, bool spill, uint8
     if (!tl_parcel_split((int64_t)(to - tl_parcels_here(&w)), &high, &low))
         return false;
     tl_parcels_put(&w, RV_AUIPC(reg, high));
-    tl_parcels_put(&w, RV_JALR(REG_ZERO, reg, low));
+    tl_parcels_put(&w, RV_JALR(X_ZERO, reg, low));
     return true;
 }
 
@@ -425,7 +425,7 @@ bool tl_riscv64_emit_reload(tl_addr at, tl_addr to, unsigned reg, bool falls_thr
     tl_parcels_put_stack(&w, SPILL_BYTES);
     if (falls_through)
         return to == tl_parcels_here(&w);
-    return tl_parcels_put_aimed(&w, RV_JAL(REG_ZERO), to);
+    return tl_parcels_put_aimed(&w, RV_JAL(X_ZERO), to);
 }
 
 bool tl_riscv64_emit_retarget(const struct tl_insn *insn, tl_addr to, uint8_t *out)

@@ -27,7 +27,7 @@ unsigned tl_riscv64_register_take(tl_regset dead)
         if (dead >> order[i] & 1)
             return order[i];
     }
-    return REG_ZERO;
+    return X_ZERO;
 }
 
 void tl_riscv64_fault_point(struct tl_detour *out, const struct tl_parcels *w, unsigned sp_words)
@@ -78,7 +78,7 @@ uint8_t tl_riscv64_relocate_jump(struct tl_riscv64_relocator *r, tl_addr to, tl_
     if (tl_parcels_put_jump(r->w, to))
         return TL_REFUSE_NONE;
     unsigned scratch = tl_riscv64_register_take(dead & TL_RISCV64_USABLE);
-    if (scratch != REG_ZERO) {
+    if (scratch != X_ZERO) {
         tl_parcels_put_far(r->w, scratch, to);
         return TL_REFUSE_NONE;
     }
@@ -142,7 +142,7 @@ static uint8_t branch_emit(struct tl_riscv64_relocator *r, const struct tl_insn 
         return refusal;
     if (copy < 0)
         return tl_riscv64_relocate_jump(r, goal, r->in->dead_target);
-    copy_branch(r, RV_JAL(REG_ZERO), (unsigned)copy);
+    copy_branch(r, RV_JAL(X_ZERO), (unsigned)copy);
     return TL_REFUSE_NONE;
 }
 
@@ -152,9 +152,9 @@ static bool cond_word(uint32_t word, uint32_t *out)
 {
     uint32_t reg = 8 + (word >> 7 & 7);
     if ((word & 0xe003) == 0xc001)
-        *out = RV_BEQ(reg, REG_ZERO);
+        *out = RV_BEQ(reg, X_ZERO);
     else if ((word & 0xe003) == 0xe001)
-        *out = RV_BNE(reg, REG_ZERO);
+        *out = RV_BNE(reg, X_ZERO);
     else if ((word & OPCODE_MASK) == OPCODE_BRANCH && tl_parcel_aim(&word, 0))
         *out = word;
     else
@@ -192,7 +192,7 @@ static uint8_t cond_emit(struct tl_riscv64_relocator *r, const struct tl_insn *i
 static uint8_t call_emit(struct tl_riscv64_relocator *r, const struct tl_insn *insn)
 {
     unsigned link = tl_riscv64_word(insn) >> 7 & 31;
-    if ((tl_riscv64_word(insn) & OPCODE_MASK) != (RV_JAL(0) & OPCODE_MASK) || link == REG_ZERO)
+    if ((tl_riscv64_word(insn) & OPCODE_MASK) != (RV_JAL(0) & OPCODE_MASK) || link == X_ZERO)
         return TL_REFUSE_PC_USE;
     if (insn->target > r->in->insn[0].addr && insn->target < r->in->resume_addr)
         return TL_REFUSE_WINDOW_TARGET;
@@ -212,7 +212,7 @@ static bool indirect_parse(const struct tl_insn *insn, struct indirect *out)
     if (insn->size == 4 && (word & 0x707f) == OPCODE_JALR)
         *out = (struct indirect){word >> 7 & 31, word >> 15 & 31, (int32_t)word >> 20};
     else if (insn->size == 2 && (word & 0xf07f) == 0x9002)
-        *out = (struct indirect){REG_RA, word >> 7 & 31, 0};
+        *out = (struct indirect){X_RA, word >> 7 & 31, 0};
     else
         return false;
     return true;
@@ -251,7 +251,7 @@ static uint8_t icall_emit(struct tl_riscv64_relocator *r, const struct tl_insn *
     struct indirect call;
     tl_addr target, after = insn->addr + insn->size;
     tl_regset scratch = scratch_regs(r->in, index) & TL_RISCV64_USABLE;
-    if (!indirect_parse(insn, &call) || call.link == REG_ZERO)
+    if (!indirect_parse(insn, &call) || call.link == X_ZERO)
         return TL_REFUSE_PC_USE;
     // auipc ra; jalr ra: where it goes is known, so no register is needed to keep it.
     if (call.base == call.link && target_known(r->in, index, &call, &target)) {
@@ -263,13 +263,13 @@ static uint8_t icall_emit(struct tl_riscv64_relocator *r, const struct tl_insn *
     unsigned base = call.base;
     if (base == call.link) { // read before it is written
         base = tl_riscv64_register_take(scratch);
-        if (base == REG_ZERO)
+        if (base == X_ZERO)
             return TL_REFUSE_PC_USE;
         tl_parcels_put(r->w, RVC_MV(base, call.base));
     }
     tl_parcels_put_address(r->w, call.link, after);
-    tl_parcels_put(r->w, call.offset || base == REG_ZERO ? RV_JALR(REG_ZERO, base, call.offset)
-                                                         : RVC_JR(base));
+    tl_parcels_put(r->w, call.offset || base == X_ZERO ? RV_JALR(X_ZERO, base, call.offset)
+                                                       : RVC_JR(base));
     return TL_REFUSE_NONE;
 }
 
@@ -282,7 +282,7 @@ static uint8_t pcrel_emit(struct tl_riscv64_relocator *r, const struct tl_insn *
     unsigned rd = tl_riscv64_word(insn) >> 7 & 31;
     if (!is_auipc(insn))
         return TL_REFUSE_PC_USE;
-    if (rd == REG_ZERO)
+    if (rd == X_ZERO)
         tl_parcels_put(r->w, RV_NOP);
     else
         tl_parcels_put_address(r->w, rd, auipc_value(insn));

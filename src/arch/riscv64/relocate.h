@@ -41,12 +41,11 @@ uint8_t tl_riscv64_relocate_jump(struct tl_riscv64_relocator *r, tl_addr to, tl_
 // Leads branches between copies to where these are.
 void tl_riscv64_relocate_end(struct tl_riscv64_relocator *r);
 
-// A free register among those in `dead`, or REG_ZERO if there is none.
+// A free register among those in `dead`, or X_ZERO if there is none.
 unsigned tl_riscv64_register_take(tl_regset dead);
 
 // What may be taken at all: not sp, gp, tp.
 #define TL_RISCV64_USABLE                                                                          \
-    (TL_REGSET_GENERAL &                                                                           \
-     ~(TL_REGSET(REG_ZERO) | TL_REGSET(REG_SP) | TL_REGSET(REG_GP) | TL_REGSET(REG_TP)))
+    (TL_REGSET_GENERAL & ~(TL_REGSET(X_ZERO) | TL_REGSET(X_SP) | TL_REGSET(X_GP) | TL_REGSET(X_TP)))
 
 #endif

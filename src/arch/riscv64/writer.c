@@ -89,7 +89,7 @@ bool tl_parcels_put_aimed(struct tl_parcels *w, uint32_t word, tl_addr to)
 
 bool tl_parcels_put_jump(struct tl_parcels *w, tl_addr to)
 {
-    return tl_parcels_put_aimed(w, RVC_J, to) || tl_parcels_put_aimed(w, RV_JAL(REG_ZERO), to);
+    return tl_parcels_put_aimed(w, RVC_J, to) || tl_parcels_put_aimed(w, RV_JAL(X_ZERO), to);
 }
 
 uint16_t tl_parcels_open(struct tl_parcels *w, uint32_t word)
@@ -187,7 +187,7 @@ void tl_parcels_put_address(struct tl_parcels *w, unsigned rd, uint64_t value)
 void tl_parcels_put_far(struct tl_parcels *w, unsigned rd, tl_addr to)
 {
     int32_t low = tl_parcels_put_page(w, rd, to);
-    tl_parcels_put(w, low ? RV_JALR(REG_ZERO, rd, low) : RVC_JR(rd));
+    tl_parcels_put(w, low ? RV_JALR(X_ZERO, rd, low) : RVC_JR(rd));
 }
 
 static bool fits_6(int32_t value)
@@ -206,7 +206,7 @@ void tl_parcels_put_constant(struct tl_parcels *w, unsigned rd, int32_t value)
     if (fits_6(value)) {
         tl_parcels_put(w, RVC_LI(rd, value));
     } else if (fits_12(value)) {
-        tl_parcels_put(w, RV_ADDI(rd, REG_ZERO, value));
+        tl_parcels_put(w, RV_ADDI(rd, X_ZERO, value));
     } else {
         tl_parcels_put(w, RV_LUI(rd, ((uint32_t)value - (uint32_t)low) >> 12));
         if (low)
@@ -230,7 +230,7 @@ void tl_parcels_put_stack(struct tl_parcels *w, int32_t bytes)
 {
     uint32_t imm = (uint32_t)bytes;
     if (fits_6(bytes))
-        tl_parcels_put(w, RVC_ADDI(REG_SP, bytes));
+        tl_parcels_put(w, RVC_ADDI(X_SP, bytes));
     else // c.addi16sp
         tl_parcels_put(w, 0x6101u | (imm >> 9 & 1) << 12 | (imm >> 4 & 1) << 6 |
                               (imm >> 6 & 1) << 5 | (imm >> 7 & 3) << 3 | (imm >> 5 & 1) << 2);

@@ -13,16 +13,7 @@
 #define TL_PARCELS_LITERALS_MAX 16
 #define TL_PARCELS_REFS_MAX 32
 
-enum {
-    REG_ZERO = 0,
-    REG_RA = 1,
-    REG_SP = 2,
-    REG_GP = 3,
-    REG_TP = 4,
-    REG_T0 = 5,
-    REG_T1 = 6,
-    REG_T2 = 7
-};
+enum { X_ZERO = 0, X_RA = 1, X_SP = 2, X_GP = 3, X_TP = 4, X_T0 = 5, X_T1 = 6, X_T2 = 7 };
 
 struct tl_parcels {
     uint8_t *bytes;
