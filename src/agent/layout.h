@@ -18,7 +18,7 @@
 
 #include "base/types.h"
 
-#define TL_LAYOUT_VERSION 2u
+#define TL_LAYOUT_VERSION 3u
 #define TL_CODE_MAGIC 0x65646f637373656cull // "lesscode"
 #define TL_DATA_MAGIC 0x617461647373656cull // "lessdata"
 
@@ -306,8 +306,8 @@ struct tl_log_patch {
     uint32_t dev_major;
     uint32_t dev_minor;
     uint8_t size;
-    uint8_t before[16];
-    uint8_t after[16];
+    uint8_t before[20];
+    uint8_t after[20];
     uint8_t rank;        // lower ranks were written first, and are put back last
     uint8_t reserved[6];
 };

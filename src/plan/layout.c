@@ -5,6 +5,7 @@
 // nobody else; no window covers another site.
 #include "plan/layout.h"
 
+#include "plan/hop.h"
 #include "plan/place.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@ const char *tl_way_text(enum tl_way way)
     static const char *const text[] = {
         [TL_WAY_NONE] = "none", [TL_WAY_ONE] = "one",       [TL_WAY_CALL] = "call",
         [TL_WAY_PUN] = "pun",   [TL_WAY_WINDOW] = "window", [TL_WAY_ISLAND] = "island",
+        [TL_WAY_FAR] = "far",   [TL_WAY_HOP] = "hop",       [TL_WAY_SPILL] = "spill",
     };
     return (unsigned)way < TL_ARRAY_COUNT(text) ? text[way] : "none";
 }
@@ -112,6 +114,8 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->in.insn = layout->insn;
     layout->in.insn_count = 0;
     layout->in.call_retarget = false;
+    layout->in.arrive_reg = layout->in.bounce_count = 0;
+    layout->in.dead_resume = layout->in.dead_target = 0;
     layout->in.divert_from = spot->diverts ? spot->divert_from : 0;
     layout->in.divert_to = spot->diverts ? spot->divert_to : 0;
 }
@@ -125,9 +129,8 @@ static void one_begin(const struct tl_planner *planner, const struct tl_spot *sp
     layout->in.resume_addr = spot->addr + layout->window_size;
 }
 
-// Displaces instructions until `need` bytes are covered. Refuses what a window may not hold.
-static uint8_t window_begin(const struct tl_planner *planner, const struct tl_spot *spot,
-                            struct tl_layout *layout, enum tl_way way, unsigned need)
+uint8_t tl_layout_window(const struct tl_planner *planner, const struct tl_spot *spot,
+                         struct tl_layout *layout, enum tl_way way, unsigned need)
 {
     const struct tl_site_facts *facts = spot->facts;
     layout_begin(planner, spot, layout, way);
@@ -225,7 +228,7 @@ static bool wanted_later(const struct tl_planner *planner, tl_addr addr, unsigne
     return false;
 }
 
-static bool bytes_free(const struct tl_planner *planner, tl_addr addr, unsigned size)
+bool tl_layout_free(const struct tl_planner *planner, tl_addr addr, unsigned size)
 {
     return !tl_owned_any(planner->owned, addr, size,
                          TL_OWNED_WRITTEN | TL_OWNED_RELIED | TL_OWNED_UNKNOWN) &&
@@ -248,14 +251,14 @@ static bool call_displaced(const struct tl_layout *layout)
     return false;
 }
 
-static uint8_t layout_check(const struct tl_planner *planner, const struct tl_spot *spot,
-                            const struct tl_layout *layout, unsigned written)
+uint8_t tl_layout_check(const struct tl_planner *planner, const struct tl_spot *spot,
+                        const struct tl_layout *layout, unsigned written)
 {
     if (!faults_allowed(planner, layout))
         return TL_REFUSE_FAULT_DISPLACED;
     if (planner->options->shadow_stack && call_displaced(layout))
         return TL_REFUSE_SHADOW_STACK;
-    if (!bytes_free(planner, spot->addr, written))
+    if (!tl_layout_free(planner, spot->addr, written))
         return TL_REFUSE_WINDOW_PROBE;
     return TL_REFUSE_NONE;
 }
@@ -293,7 +296,7 @@ static int call_try(struct tl_planner *planner, const struct tl_spot *spot,
     layout->in.dead = spot->facts->dead & ~insn->written;
     if (!planner->arch->emit_retarget(&layout->insn[0], layout->in.resume_addr, code))
         return 0;
-    if (!bytes_free(planner, spot->addr, insn->size)) {
+    if (!tl_layout_free(planner, spot->addr, insn->size)) {
         *refusal = TL_REFUSE_WINDOW_PROBE;
         return 0;
     }
@@ -308,7 +311,7 @@ static int one_try(struct tl_planner *planner, const struct tl_spot *spot, struc
         return 0;
     one_begin(planner, spot, layout, TL_WAY_ONE);
     behind_choose(planner, spot, &layout->in);
-    *refusal = layout_check(planner, spot, layout, planner->arch->jump_size);
+    *refusal = tl_layout_check(planner, spot, layout, planner->arch->jump_size);
     if (*refusal)
         return 0;
     return tl_place_branch(planner, spot, layout, spot->addr, planner->arch->jump_size, refusal);
@@ -322,7 +325,7 @@ static int pun_try(struct tl_planner *planner, const struct tl_spot *spot, struc
     if (size >= planner->arch->jump_size || spot->window_only)
         return 0;
     one_begin(planner, spot, layout, TL_WAY_PUN);
-    *refusal = layout_check(planner, spot, layout, size);
+    *refusal = tl_layout_check(planner, spot, layout, size);
     return *refusal ? 0 : tl_place_branch(planner, spot, layout, spot->addr, size, refusal);
 }
 
@@ -344,7 +347,7 @@ static int window_try(struct tl_planner *planner, const struct tl_spot *spot,
                       struct tl_layout *layout, bool quiet, uint8_t *refusal)
 {
     unsigned size = planner->arch->jump_size;
-    *refusal = window_begin(planner, spot, layout, TL_WAY_WINDOW, size);
+    *refusal = tl_layout_window(planner, spot, layout, TL_WAY_WINDOW, size);
     if (*refusal)
         return 0;
     const struct tl_insn *last = &layout->insn[layout->in.insn_count - 1];
@@ -356,7 +359,7 @@ static int window_try(struct tl_planner *planner, const struct tl_spot *spot,
     *refusal = TL_REFUSE_NO_WINDOW;
     if (layout->interior && (quiet || spot->no_interior))
         return 0;
-    *refusal = layout_check(planner, spot, layout, size);
+    *refusal = tl_layout_check(planner, spot, layout, size);
     return *refusal ? 0 : tl_place_branch(planner, spot, layout, spot->addr, size, refusal);
 }
 
@@ -381,7 +384,7 @@ static int island_place(struct tl_planner *planner, const struct tl_spot *spot,
     int error = tl_owned_add(planner->owned, spot->addr, short_own, TL_OWNED_WRITTEN, after);
     if (!error && relied)
         error = tl_owned_add(planner->owned, spot->addr + short_own, relied, TL_OWNED_RELIED, NULL);
-    if (!error && bytes_free(planner, at, own))
+    if (!error && tl_layout_free(planner, at, own))
         error = tl_place_branch(planner, spot, layout, at, own, refusal);
     if (error)
         return error;
@@ -423,7 +426,7 @@ static int short_pun_try(struct tl_planner *planner, const struct tl_spot *spot,
     const struct tl_plan_module *module = spot->module;
     tl_addr bias = (tl_addr)module->bias;
     one_begin(planner, spot, layout, TL_WAY_ISLAND);
-    *refusal = layout_check(planner, spot, layout, 1);
+    *refusal = tl_layout_check(planner, spot, layout, 1);
     if (*refusal)
         return 0;
     *refusal = TL_REFUSE_NO_WINDOW;
@@ -453,7 +456,7 @@ static int island_try(struct tl_planner *planner, const struct tl_spot *spot,
         int error = short_pun_try(planner, spot, layout, refusal);
         if (error || !*refusal)
             return error;
-        *refusal = window_begin(planner, spot, layout, TL_WAY_ISLAND, arch->short_size);
+        *refusal = tl_layout_window(planner, spot, layout, TL_WAY_ISLAND, arch->short_size);
         if (!*refusal && layout->interior && spot->no_interior)
             *refusal = TL_REFUSE_NO_WINDOW;
         if (*refusal)
@@ -461,7 +464,7 @@ static int island_try(struct tl_planner *planner, const struct tl_spot *spot,
     } else {
         one_begin(planner, spot, layout, TL_WAY_ISLAND);
     }
-    *refusal = layout_check(planner, spot, layout, arch->short_size);
+    *refusal = tl_layout_check(planner, spot, layout, arch->short_size);
     if (*refusal)
         return 0;
     *refusal = TL_REFUSE_NO_WINDOW;
@@ -505,7 +508,7 @@ static int retarget_try(struct tl_planner *planner, const struct tl_spot *spot,
     tl_addr far = insn->addr + insn->size + (tl_addr)planner->arch->jump_reach_max;
     if (insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL ||
         !planner->arch->emit_retarget || !planner->arch->emit_retarget(insn, far, code) ||
-        !bytes_free(planner, spot->addr, insn->size))
+        !tl_layout_free(planner, spot->addr, insn->size))
         return 0;
     *refusal = TL_REFUSE_NONE;
     layout->retarget = true;
@@ -565,6 +568,15 @@ static int short_choose(struct tl_planner *planner, const struct tl_spot *spot,
     return error;
 }
 
+// The ways of the ISA's own branches.
+static int near_choose(struct tl_planner *planner, const struct tl_spot *spot,
+                       struct tl_layout *layout, uint8_t *refusal)
+{
+    if (spot->facts->insn[0].size >= planner->arch->jump_size)
+        return one_try(planner, spot, layout, refusal);
+    return short_choose(planner, spot, layout, refusal);
+}
+
 int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
                      struct tl_layout *layout, uint8_t *refusal)
 {
@@ -593,7 +605,12 @@ int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
         *refusal = TL_REFUSE_SHADOW_STACK;
         return 0;
     }
-    if (spot->facts->insn[0].size >= planner->arch->jump_size)
-        return one_try(planner, spot, layout, refusal);
-    return short_choose(planner, spot, layout, refusal);
+    error = near_choose(planner, spot, layout, refusal);
+    if (error || !*refusal || !planner->options->far || !planner->arch->far_size)
+        return error;
+    uint8_t near = *refusal;
+    error = tl_hop_choose(planner, spot, layout, refusal);
+    if (!error && *refusal)
+        *refusal = near;
+    return error;
 }

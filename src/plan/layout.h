@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "plan/space.h"
 
-#define TL_LAYOUT_PATCHES_MAX 2 // island and site
+#define TL_LAYOUT_PATCHES_MAX (TL_BOUNCES_MAX + 2) // ways out, island and site
 #define TL_LAYOUT_DETOURS_MAX 2 // the detour, and a stub where only a branch to it fits
 
 // What all sites of one run share.
@@ -63,6 +63,16 @@ struct tl_layout {
     uint8_t patch_count;
     bool retarget; // a looping branch whose own displacement is changed later; no detour
 };
+
+// Displaces instructions until `need` bytes are covered; those of the first one: only it. Refuses what a window
+// may not hold.
+uint8_t tl_layout_window(const struct tl_planner *planner, const struct tl_spot *spot,
+                         struct tl_layout *layout, enum tl_way way, unsigned need);
+// Whether the window may be displaced and its first `written` bytes written.
+uint8_t tl_layout_check(const struct tl_planner *planner, const struct tl_spot *spot,
+                        const struct tl_layout *layout, unsigned written);
+// Nobody writes these bytes or counts on them, and no site begins behind the first of them.
+bool tl_layout_free(const struct tl_planner *planner, tl_addr addr, unsigned size);
 
 // Tries the ways in the order of enum tl_way. 0 or TL_E_NOMEM; *refusal is TL_REFUSE_NONE when the
 // layout is reserved.

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define EMIT_TRIES_MAX 4
+#define FAR_MARGIN (4 << 20) // two short branches and a detour, twice
 
 // ---- text -------------------------------------------------------------------------------------
 
@@ -354,6 +355,19 @@ int tl_place_branch(struct tl_planner *planner, const struct tl_spot *spot,
     if (error)
         return error;
     return tl_place_patch(planner, spot, layout, at, after, arch->jump_size, 0, 0);
+}
+
+int tl_place_far(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                 tl_addr at, uint8_t *refusal)
+{
+    struct tl_place_query query = query_near(planner, spot);
+    tl_addr addr;
+    query.dense = true;
+    // The detour's own long branches lead back from anywhere in it.
+    query_clip(&query, addr_shift(at, INT32_MIN + FAR_MARGIN), addr_shift(at, INT32_MAX - FAR_MARGIN));
+    layout->detour.far_count = 0;
+    *refusal = detour_place(planner, layout, &query, &addr);
+    return *refusal ? 0 : detour_take(planner, layout, addr, layout->detour.size, true);
 }
 
 int tl_place_call(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,

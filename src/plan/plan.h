@@ -16,6 +16,10 @@ enum tl_way {
     TL_WAY_PUN,    // a branch whose last bytes are the next instruction's own
     TL_WAY_WINDOW, // a proved window over several instructions
     TL_WAY_ISLAND, // a short jump to an island in padding
+    // Where the branch is short (riscv64) and nothing in its reach is free:
+    TL_WAY_FAR,   // a longer one, through a dead register
+    TL_WAY_HOP,   // a branch to an island in padding, which goes far
+    TL_WAY_SPILL, // a longer one, through a register that it puts on the stack
 };
 const char *tl_way_text(enum tl_way way);
 
@@ -75,7 +79,7 @@ struct tl_plan_module {
     struct tl_analysis *analysis;
 };
 
-#define TL_PATCH_SIZE_MAX 16
+#define TL_PATCH_SIZE_MAX 20
 
 // Bytes to write over text. One site may need several (island; loopers).
 struct tl_patch {
@@ -89,8 +93,8 @@ struct tl_patch {
     uint8_t relied;
 };
 
-// An island and the site, and as much for each of four looping branches.
-#define TL_SITE_PATCHES_MAX 10
+// Three ways out, an island and the site; an island and itself for each of four looping branches.
+#define TL_SITE_PATCHES_MAX 13
 // Other requests that a site can't do without (looping branches that are probed themselves).
 #define TL_SITE_NEEDS_MAX 4
 
@@ -135,6 +139,7 @@ struct tl_plan_options {
     bool alone; // plan each site as if it were the only one (explain): nothing stays reserved,
                 // and no detour bytes are kept
     enum tl_fault_policy faults;
+    bool far; // branches of several instructions may be written (see enum tl_way)
     bool shadow_stack; // in force in the target: no call is displaced, for its copy pushes by itself
 };
 

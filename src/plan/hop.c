@@ -1,0 +1,304 @@
+// Ways to a detour that the ISA's branch does not reach (riscv64: 1 MiB, and libraries lie side by side).
+//
+//   far    |auipc r|jalr r|                                     r is dead at the site
+//   spill  |sp -= 16|store r|auipc r|jalr r|                    the detour takes r back
+//   hop    |jal|  ...  |one of these|                           in padding that no code owns
+//
+// The detour has ways out of its own: to what comes behind the window, and where displaced branches lead. One
+// that is too far goes through a register that is dead there, or through a *bounce*: a stub in reach of the target
+// that takes a spilled register back. A bounce lies in padding; the one behind the window may be the window's own
+// last bytes, from where it falls through.
+//
+// Does not prove anything: dead registers and padding are analyse's, windows layout.c's. Invariants: patches in
+// padding come before the site's; a window's bytes are one patch; nothing is reserved when a site is refused.
+#include "plan/hop.h"
+
+#include "plan/place.h"
+
+#include <string.h>
+
+#define BOUNCE_TRIES_MAX 4
+
+// Where the long branch stands.
+struct hop {
+    tl_addr at;
+    unsigned reg;
+    bool spill;
+    tl_addr own; // where the window's own way back may stand; 0: nowhere
+};
+
+static unsigned reg_lowest(tl_regset set)
+{
+    return set ? (unsigned)__builtin_ctzll(set) : 0;
+}
+
+static unsigned hop_size(const struct tl_arch *arch, bool spill)
+{
+    return spill ? arch->spill_size : arch->far_size;
+}
+
+// ---- what is dead where the detour leads ----------------------------------------------------------------
+
+static tl_regset dead_at(const struct tl_spot *spot, tl_addr addr)
+{
+    const struct tl_plan_module *module = spot->module;
+    struct tl_site_facts facts;
+    if (!module->site ||
+        module->site(module->analysis, addr - (tl_addr)module->bias, &facts, NULL) || facts.refusal)
+        return 0;
+    return facts.dead;
+}
+
+static void dead_fill(const struct tl_spot *spot, struct tl_layout *layout)
+{
+    struct tl_emit_in *in = &layout->in;
+    bool goes_on = true;
+    in->dead_target = TL_REGSET_ALL;
+    for (unsigned i = 0; i < in->insn_count; i++) {
+        const struct tl_insn *insn = &layout->insn[i];
+        goes_on = insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND;
+        if (insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP)
+            in->dead_target &= dead_at(spot, insn->target);
+        else if (insn->flow == TL_FLOW_CALL)
+            in->dead_target = 0; // what a callee reads is its own affair
+    }
+    in->dead_resume = goes_on ? dead_at(spot, in->resume_addr) : 0;
+}
+
+// ---- room ------------------------------------------------------------------------------------------------
+
+// The first run of padding that ends behind vaddr.
+static size_t padding_from(const struct tl_plan_module *module, tl_addr vaddr)
+{
+    size_t low = 0, high = module->padding_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (module->padding[middle].end <= vaddr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// `size` bytes in one run of padding, from its end: its first bytes may be the end of a short function's window.
+static tl_addr run_room(const struct tl_planner *planner, struct tl_range run, unsigned size)
+{
+    tl_addr align = planner->arch->insn_align;
+    if (run.end - run.start < size)
+        return 0;
+    for (tl_addr at = (run.end - size) & ~(align - 1); at >= run.start; at -= align) {
+        if (!tl_owned_any(planner->owned, at, size,
+                          TL_OWNED_WRITTEN | TL_OWNED_RELIED | TL_OWNED_UNKNOWN))
+            return at;
+    }
+    return 0;
+}
+
+// `size` bytes of padding as near to addr as can be, at most `reach` away. 0: none.
+static tl_addr room_find(const struct tl_planner *planner, const struct tl_spot *spot, tl_addr addr,
+                         uint64_t reach, unsigned size)
+{
+    const struct tl_plan_module *module = spot->module;
+    tl_addr bias = (tl_addr)module->bias, vaddr = addr - bias;
+    size_t up = padding_from(module, vaddr), down = up;
+    for (;;) {
+        uint64_t above = up < module->padding_count && module->padding[up].start > vaddr
+                             ? module->padding[up].start - vaddr
+                             : 0;
+        uint64_t below = down ? vaddr - module->padding[down - 1].start : 0;
+        bool can_up = up < module->padding_count && above < reach;
+        bool can_down = down && below < reach;
+        if (!can_up && !can_down)
+            return 0;
+        bool take_up = can_up && (!can_down || above <= below);
+        struct tl_range run = module->padding[take_up ? up++ : --down];
+        // The far part of a long run may be out of reach.
+        if (run.end > vaddr + reach)
+            run.end = vaddr + reach;
+        run.start += bias;
+        run.end += bias;
+        tl_addr at = run_room(planner, run, size);
+        if (at)
+            return at;
+    }
+}
+
+static uint64_t branch_reach(const struct tl_arch *arch)
+{
+    return (uint64_t)arch->jump_reach_max - arch->reload_size;
+}
+
+// ---- ways out ----------------------------------------------------------------------------------------------
+
+// Adds a stub for each way out that the emitter found too far.
+static int bounces_add(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                       const struct hop *hop, uint8_t *refusal)
+{
+    const struct tl_arch *arch = planner->arch;
+    struct tl_emit_in *in = &layout->in;
+    uint8_t code[TL_PATCH_SIZE_MAX];
+    *refusal = TL_REFUSE_NO_REACH;
+    if (in->no_stack)
+        return 0;
+    for (unsigned i = 0; i < layout->detour.far_count; i++) {
+        tl_addr target = layout->detour.far_target[i];
+        tl_addr at = hop->own && target == in->resume_addr ? hop->own : 0;
+        if (in->bounce_count == TL_BOUNCES_MAX)
+            return 0;
+        if (!at) {
+            at = room_find(planner, spot, target, branch_reach(arch), arch->reload_size);
+            if (!at || !arch->emit_reload(at, target, in->bounce_reg, false, code))
+                return 0;
+            int error = tl_place_patch(planner, spot, layout, at, code, arch->reload_size, 0, 0);
+            if (error)
+                return error;
+        }
+        in->bounce[in->bounce_count++] = (struct tl_bounce){.target = target, .addr = at};
+    }
+    *refusal = TL_REFUSE_NONE;
+    return 0;
+}
+
+// Places the detour and the stubs that it needs, and reserves all of it.
+static int detour_place(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                        const struct hop *hop, uint8_t *refusal)
+{
+    struct tl_emit_in *in = &layout->in;
+    in->arrive_reg = hop->spill ? (uint8_t)hop->reg : 0;
+    in->bounce_count = 0;
+    in->bounce_reg = (uint8_t)reg_lowest(planner->arch->far_regs);
+    dead_fill(spot, layout);
+    for (unsigned i = 0; i < BOUNCE_TRIES_MAX; i++) {
+        int error = tl_place_far(planner, spot, layout, hop->at, refusal);
+        if (error || *refusal != TL_REFUSE_NO_REACH || !layout->detour.far_count)
+            return error;
+        error = bounces_add(planner, spot, layout, hop, refusal);
+        if (error || *refusal)
+            return error;
+    }
+    *refusal = TL_REFUSE_NO_REACH;
+    return 0;
+}
+
+// ---- the ways ------------------------------------------------------------------------------------------------
+
+static int undo(struct tl_planner *planner, struct tl_layout *layout, int error)
+{
+    tl_layout_undo(planner, layout);
+    layout->reserved_count = layout->patch_count = 0;
+    return error;
+}
+
+// The register for the long branch. 0: none.
+static unsigned reg_choose(const struct tl_planner *planner, const struct tl_layout *layout, bool spill)
+{
+    tl_regset regs = planner->arch->far_regs;
+    return reg_lowest(spill ? regs : regs & layout->in.dead);
+}
+
+// A long branch at the site; own: with the way back in the window's last bytes.
+static int site_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                    bool spill, bool own, uint8_t *refusal)
+{
+    const struct tl_arch *arch = planner->arch;
+    uint8_t after[TL_PATCH_SIZE_MAX];
+    unsigned size = hop_size(arch, spill), back = arch->reload_size - arch->jump_size;
+    *refusal = tl_layout_window(planner, spot, layout, spill ? TL_WAY_SPILL : TL_WAY_FAR,
+                                size + (own ? back : 0));
+    struct hop hop = {.at = spot->addr, .spill = spill};
+    if (!*refusal) {
+        hop.reg = reg_choose(planner, layout, spill);
+        hop.own = own ? layout->in.resume_addr - back : 0;
+        if (!hop.reg || (spill && layout->in.no_stack) || layout->window_size > sizeof after)
+            *refusal = TL_REFUSE_NO_WINDOW;
+    }
+    if (!*refusal)
+        *refusal = tl_layout_check(planner, spot, layout, own ? layout->window_size : size);
+    if (*refusal)
+        return 0;
+    // The window is spoken for before its ways out look for room: padding may be its last bytes.
+    int error = tl_owned_add(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN, NULL);
+    if (error)
+        return error;
+    error = detour_place(planner, spot, layout, &hop, refusal);
+    tl_owned_remove(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN);
+    if (error || *refusal)
+        return undo(planner, layout, error);
+    for (unsigned i = 0; i < layout->window_size; i++)
+        (void)tl_place_text(spot, spot->addr + i, &after[i]); // what is never run stays as it is
+    bool written = arch->emit_far(spot->addr, layout->reserved[0].addr, hop.reg, spill, after) &&
+                   (!own || arch->emit_reload(hop.own, layout->in.resume_addr, layout->in.bounce_reg,
+                                              true, after + layout->window_size - back));
+    if (!written) {
+        *refusal = TL_REFUSE_NO_REACH;
+        return undo(planner, layout, 0);
+    }
+    return tl_place_patch(planner, spot, layout, spot->addr, after, own ? layout->window_size : size, 0, 0);
+}
+
+// A branch at the site to an island that goes far.
+static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                   bool spill, bool is_short, uint8_t *refusal)
+{
+    const struct tl_arch *arch = planner->arch;
+    uint8_t island[TL_PATCH_SIZE_MAX], branch[TL_PATCH_SIZE_MAX];
+    unsigned size = hop_size(arch, spill), own = is_short ? arch->short_size : arch->jump_size;
+    uint64_t reach = is_short ? (uint64_t)arch->short_reach_max : branch_reach(arch);
+    *refusal = tl_layout_window(planner, spot, layout, TL_WAY_HOP, own);
+    struct hop hop = {.spill = spill};
+    if (!*refusal) {
+        hop.reg = reg_choose(planner, layout, spill);
+        if (!hop.reg || (spill && layout->in.no_stack))
+            *refusal = TL_REFUSE_NO_WINDOW;
+    }
+    if (!*refusal)
+        *refusal = tl_layout_check(planner, spot, layout, own);
+    if (*refusal)
+        return 0;
+    int error = tl_owned_add(planner->owned, spot->addr, own, TL_OWNED_UNKNOWN, NULL);
+    if (error)
+        return error;
+    *refusal = TL_REFUSE_NO_REACH;
+    hop.at = room_find(planner, spot, spot->addr, reach, size);
+    bool (*emit)(tl_addr, tl_addr, uint8_t *) = is_short ? arch->emit_short : arch->emit_jump;
+    if (hop.at && emit(spot->addr, hop.at, branch)) {
+        // What the island holds is not known yet.
+        error = tl_place_patch(planner, spot, layout, hop.at, island, size, 0, TL_OWNED_UNKNOWN);
+        if (!error)
+            error = detour_place(planner, spot, layout, &hop, refusal);
+    }
+    tl_owned_remove(planner->owned, spot->addr, own, TL_OWNED_UNKNOWN);
+    if (!error && !*refusal &&
+        !arch->emit_far(hop.at, layout->reserved[0].addr, hop.reg, spill, layout->patch[0].after))
+        *refusal = TL_REFUSE_NO_REACH;
+    if (error || *refusal)
+        return undo(planner, layout, error);
+    return tl_place_patch(planner, spot, layout, spot->addr, branch, own, 0, 0);
+}
+
+int tl_hop_choose(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                  uint8_t *refusal)
+{
+    // In the order of what a hit costs.
+    static const struct {
+        bool hop, spill, other; // other: the way back is the window's own; the branch to the island is short
+    } way[] = {
+        {false, false, false}, {false, false, true}, {true, false, false}, {true, false, true},
+        {false, true, false},  {false, true, true},  {true, true, false},  {true, true, true},
+    };
+    uint8_t first = TL_REFUSE_NO_REACH;
+    if (spot->looped || spot->diverts || spot->no_interior) {
+        *refusal = first;
+        return 0;
+    }
+    for (size_t i = 0; i < TL_ARRAY_COUNT(way); i++) {
+        int error = way[i].hop
+                        ? hop_try(planner, spot, layout, way[i].spill, way[i].other, refusal)
+                        : site_try(planner, spot, layout, way[i].spill, way[i].other, refusal);
+        if (error || !*refusal)
+            return error;
+    }
+    *refusal = first;
+    return 0;
+}
