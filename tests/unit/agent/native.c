@@ -90,9 +90,12 @@ static void install(const char *path)
     hijack->next = address(hijack);
     hijack->trampoline = address(code) + IMAGE_OFF + head.trampoline_off;
     hijack->range_count = 2;
-    hijack->range[0] = (struct tl_range){address(__executable_start), address(etext)};
-    hijack->range[1] =
-        (struct tl_range){native_isa.code_addr + COPIES_OFF, native_isa.code_addr + CODE_SIZE};
+    const struct tl_range own = {address(__executable_start), address(etext)};
+    const struct tl_range copies = {native_isa.code_addr + COPIES_OFF,
+                                    native_isa.code_addr + CODE_SIZE};
+    bool behind = copies.start > own.start; // they are sorted
+    hijack->range[behind] = copies;
+    hijack->range[!behind] = own;
     place_next = native_isa.code_addr + COPIES_OFF;
     __builtin___clear_cache((char *)code, (char *)code + CODE_SIZE);
 }
