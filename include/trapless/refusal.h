@@ -67,7 +67,8 @@ extern "C" {
     X(COPY_MIDDLE, "the instruction goes on with a copy or set that the one before it began")       \
     X(SYSTEM_WRITE, "the instruction changes the state of the processor")                          \
     X(JOINED, "the instruction and the one beside it work as one")                                 \
-    X(LANDING, "indirect branches may arrive at this instruction only as it is")
+    X(LANDING, "indirect branches may arrive at this instruction only as it is")       \
+    X(RETURN_GUARD, "the instruction guards the return address, and is run only where it stands")
 
 enum tl_refusal {
 #define X(name, sentence) TL_REFUSE_##name,

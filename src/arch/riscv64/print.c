@@ -108,11 +108,17 @@ static void put_order(struct text_out *out, uint32_t set)
             put(out, "%c", "iorw"[i]);
 }
 
-static void put_fence(struct text_out *out)
+// V, 3.4 "Vector type register". What is reserved there shows as a number.
+static void put_vtype(struct text_out *out, uint32_t number)
 {
-    put_order(out, bits(out->word, 24, 4));
-    put(out, ",");
-    put_order(out, bits(out->word, 20, 4));
+    uint32_t lmul = bits(number, 0, 3), sew = bits(number, 3, 3);
+    if (number >> 8 != 0 || lmul == 4 || sew > 3) {
+        put(out, "%" PRIu32, number);
+        return;
+    }
+    put(out, "e%u,", 8u << sew);
+    put_choice(out, "m1|m2|m4|m8||mf8|mf4|mf2", lmul);
+    put(out, ",%s,%s", bits(number, 6, 1) != 0 ? "ta" : "tu", bits(number, 7, 1) != 0 ? "ma" : "mu");
 }
 
 static bool put_register(struct text_out *out, unsigned kind, uint32_t number)
@@ -137,6 +143,12 @@ static bool put_register(struct text_out *out, unsigned kind, uint32_t number)
         return false;
     }
 }
+
+// Zfa, "Load-immediate instructions", as binutils write them.
+static const char fli_values[] =
+    "-0x1p+0|min|0x1p-16|0x1p-15|0x1p-8|0x1p-7|0x1p-4|0x1p-3|0x1p-2|0x1.4p-2|0x1.8p-2|0x1.cp-2|0x1p-1|0x1.4p-1|"
+    "0x1.8p-1|0x1.cp-1|0x1p+0|0x1.4p+0|0x1.8p+0|0x1.cp+0|0x1p+1|0x1.4p+1|0x1.8p+1|0x1p+2|0x1p+3|0x1p+4|0x1p+7|0x1p+8|"
+    "0x1p+15|0x1p+16|inf|nan";
 
 static void put_piece(struct text_out *out, const struct piece *piece)
 {
@@ -166,8 +178,14 @@ static void put_piece(struct text_out *out, const struct piece *piece)
     case PRINT_CSR_FROM:
         put_csr_from(out);
         break;
-    case PRINT_FENCE:
-        put_fence(out);
+    case PRINT_ORDER:
+        put_order(out, number);
+        break;
+    case PRINT_VTYPE:
+        put_vtype(out, number);
+        break;
+    case PRINT_FLI:
+        put_choice(out, fli_values, number);
         break;
     default:
         break;
