@@ -1,10 +1,10 @@
-// The agent's image for arm64, run by such a processor (or what stands in for it): its entries keep
-// what they must and use little stack, from whatever state; and with detours as the emitter makes
-// them, in threads that signals interrupt, counts, events and times are exact. With the atomic
-// instructions and without.
+// The agent's image, run by its processor (or what stands in for it): its entries keep what they
+// must and use little stack, from whatever state; and with detours as the emitter makes them, in
+// threads that signals interrupt, counts, events and times are exact. With atomic instructions and,
+// where there are processors that have none, without.
 //
 //   native IMAGE [SEED]
-#include "machine.h"
+#include "native_isa.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,7 +18,6 @@
 
 #include "agent/agent.h"
 #include "agent/layout.h"
-#include "arch/arch.h"
 
 #define CODE_ADDR UINT64_C(0x41000000)
 #define CODE_SIZE 0x40000u
@@ -35,8 +34,6 @@
 #define STRIDE (PAIR_OFF + 16u * PAIR_SLOTS)
 #define COUNTER_OFF(probe) (TL_BLOCK_HEADER_SIZE + 8u * (probe))
 #define STACK_LIMIT 256u // of a detour and all that it calls
-#define NOP 0xd503201fu
-#define RET 0xd65f03c0u
 #define THREADS 4
 #define CALLS 60000
 #define STATES 200
@@ -124,7 +121,7 @@ static void install(const char *image)
     head.ring_mask = RING_SLOTS - 1;
     head.pair_mask = PAIR_SLOTS - 1;
     head.process_count = 1;
-    head.thread_pointer = TL_TP_TPIDR;
+    head.thread_pointer = native_isa.way;
     head.homes_shift = TL_HOMES_SHIFT_DEFAULT;
     head_put();
     detour_next = CODE_ADDR + DETOURS_OFF;
@@ -151,8 +148,8 @@ static void probe_put(tl_addr at, enum tl_record_kind kind, uint32_t probe, tl_r
 {
     struct tl_insn insn;
     struct tl_detour detour;
-    uint32_t word = NOP;
-    tl_arch_arm64.decode((uint8_t *)&word, sizeof word, at, &insn);
+    uint32_t word = native_isa.nop;
+    native_isa.arch->decode((uint8_t *)&word, sizeof word, at, &insn);
     struct tl_emit_in in = input();
     in.insn = &insn;
     in.dead = dead;
@@ -162,11 +159,11 @@ static void probe_put(tl_addr at, enum tl_record_kind kind, uint32_t probe, tl_r
         in.action = TL_ACTION_RECORD;
         in.record[0] = (struct tl_record){.kind = (uint8_t)kind, .counter_off = COUNTER_OFF(probe)};
     }
-    if (tl_arch_arm64.emit_detour(&in, detour_next, &detour, NULL) || detour.refusal ||
-        !tl_arch_arm64.emit_jump(at, detour_next, (uint8_t *)&word))
+    if (native_isa.arch->emit_detour(&in, detour_next, &detour, NULL) || detour.refusal ||
+        !native_isa.arch->emit_jump(at, detour_next, (uint8_t *)&word))
         fail("no detour", "probe");
     memcpy((void *)(uintptr_t)detour_next, detour.bytes, detour.size);
-    machine_word_put(at, word);
+    native_word_put(at, word);
     detour_next += DETOUR_ROOM;
     if (detour_next > CODE_ADDR + CODE_SIZE - DETOUR_ROOM)
         detour_next = CODE_ADDR + DETOURS_OFF; // of tests that are over
@@ -177,14 +174,14 @@ static void probe_put(tl_addr at, enum tl_record_kind kind, uint32_t probe, tl_r
 
 struct way {
     const char *name;
-    enum tl_thread_pointer way;
+    bool shared;
     bool dead; // a child that is not followed: the control region was wiped
 };
 
 static const struct way ways[] = {
-    {"a block of its own", TL_TP_TPIDR, false},
-    {"a shared block", TL_TP_SHARED, false},
-    {"a silent child", TL_TP_TPIDR, true},
+    {"a block of its own", false, false},
+    {"a shared block", true, false},
+    {"a silent child", false, true},
 };
 
 // How much of the stack below S was written.
@@ -213,31 +210,17 @@ static unsigned entry_try(enum tl_record_kind kind, const char *name)
 {
     struct machine_state from, to;
     tl_addr detour = detour_next;
-    machine_state_blank(&from);
-    machine_vectors_fill(&from, next);
-    for (size_t i = 0; i < 31; i++)
-        from.reg[i] = next();
-    from.sp = STACK_ADDR + STACK_SIZE / 2;
-    from.pc = SITE_ADDR;
-    from.pstate = next() & FLAGS_MASK;
+    native_state_random(&from, next);
     probe_put(SITE_ADDR, kind, 1, 0);
     memset((void *)(uintptr_t)STACK_ADDR, 0xa5, STACK_SIZE);
     to = from;
     if (!machine_run(&from, &to))
         fail("goes on for ever", name);
-    if (memcmp(from.reg, to.reg, sizeof from.reg) || from.sp != to.sp || to.pc != SITE_ADDR + 4 ||
-        from.pstate != to.pstate || !machine_vectors_same(&from, &to)) {
-        for (size_t i = 0; i < 31; i++)
-            if (from.reg[i] != to.reg[i])
-                fprintf(stderr, "x%zu: %llx, not %llx\n", i, (unsigned long long)to.reg[i],
-                        (unsigned long long)from.reg[i]);
-        fprintf(stderr, "pc %llx, pstate %llx, not %llx\n", (unsigned long long)to.pc,
-                (unsigned long long)to.pstate, (unsigned long long)from.pstate);
+    if (!native_went_on(&from, &to, SITE_ADDR + 4))
         fail("registers changed", name);
-    }
-    if (stack_points(from.sp, detour))
+    if (stack_points(native_sp(&from), detour))
         fail("a word that points into the detour stays on the stack", name);
-    return stack_used(from.sp);
+    return stack_used(native_sp(&from));
 }
 
 static void entries_keep(void)
@@ -252,14 +235,15 @@ static void entries_keep(void)
     };
     unsigned deepest = 0;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        enum tl_thread_pointer way = ways[w].shared ? TL_TP_SHARED : native_isa.way;
         for (size_t e = 0; e < sizeof entry / sizeof *entry; e++) {
             uint64_t hits = ways[w].dead ? 0 : STATES;
-            head.thread_pointer = ways[w].way;
+            head.thread_pointer = way;
             head_put();
             blocks_clear();
             for (unsigned i = 0; i < STATES; i++) {
                 if (i % 8 == 0 || ways[w].dead) // claims again, now and then
-                    control_fill(ways[w].way);
+                    control_fill(way);
                 if (ways[w].dead)
                     memset((void *)(uintptr_t)CONTROL_ADDR, 0, CONTROL_SIZE);
                 unsigned used = entry_try(entry[e].kind, entry[e].name);
@@ -272,7 +256,7 @@ static void entries_keep(void)
     printf("at most %u bytes of stack\n", deepest);
     if (deepest > STACK_LIMIT)
         fail("more stack than is promised", "entries");
-    head.thread_pointer = TL_TP_TPIDR;
+    head.thread_pointer = native_isa.way;
     head_put();
 }
 
@@ -293,10 +277,10 @@ static function function_make(enum tl_record_kind first, enum tl_record_kind las
 {
     tl_addr at = detour_next;
     detour_next += DETOUR_ROOM;
-    machine_word_put(at, NOP);
-    machine_word_put(at + 4, NOP);
-    machine_word_put(at + 8, NOP);
-    machine_word_put(at + 12, RET);
+    native_word_put(at, native_isa.nop);
+    native_word_put(at + 4, native_isa.nop);
+    native_word_put(at + 8, native_isa.nop);
+    native_word_put(at + 12, native_isa.ret);
     probe_put(at, first, probe, dead);
     if (last != TL_RECORD_NONE)
         probe_put(at + 8, last, probe, dead);
@@ -354,16 +338,15 @@ static void fresh(void)
 {
     detour_next = CODE_ADDR + DETOURS_OFF;
     blocks_clear();
-    control_fill(TL_TP_TPIDR);
+    control_fill(native_isa.way);
 }
 
 static void counts_are_exact(void)
 {
-    static const tl_regset dead[] = {0, TL_REGSET(16) | TL_REGSET(17),
-                                     TL_REGSET(16) | TL_REGSET(17) | TL_REGSET(9)};
-    for (size_t i = 0; i < sizeof dead / sizeof *dead; i++) {
+    for (size_t i = 0; i < NATIVE_DEAD; i++) {
         fresh();
-        uint64_t calls = calls_make(function_make(TL_RECORD_NONE, TL_RECORD_HIT, 1, dead[i]));
+        uint64_t calls =
+            calls_make(function_make(TL_RECORD_NONE, TL_RECORD_HIT, 1, native_isa.dead[i]));
         if (counter(1) != 2 * calls)
             fail("counts are not exact", "counts");
     }
@@ -429,7 +412,7 @@ int main(int argc, char **argv)
     printf("seed %llu\n", seed);
     machine_begin();
     install(argv[1]);
-    for (uint64_t atomics = 0; atomics < 2; atomics++) {
+    for (uint64_t atomics = native_isa.atomics_first; atomics < 2; atomics++) {
         head.atomics = atomics;
         head_put();
         entries_keep();

@@ -1,9 +1,10 @@
-// Hits of arm64 detours and the agent behind them, one instruction at a time in an emulator: a
-// signal whose handler hits the same probe, or a fork, at every boundary between two instructions.
+// Hits of detours and the agent behind them, one instruction at a time in an emulator: a signal
+// whose handler hits the same probe, or a fork, at every boundary between two instructions.
 // Nothing is lost, nothing counted twice, no register changed; a child never has a block of its
-// parent's to go on with.
+// parent's to go on with. The handler runs right below the stack pointer, as the kernel lets it,
+// and leaves nothing there as it was.
 //
-//   stepped IMAGE
+//   stepped IMAGE ISA
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,10 +25,11 @@
 #define CONTROL_SIZE 0x3000u // control page, thread table, homes
 #define SITE_ADDR 0x300000u
 #define DETOUR_ADDR 0x310000u
+#define BOUNCE_ADDR 0x318000u // within a short branch's reach of the site
+#define AWAY_ADDR 0x40310000u // not within it
 #define STACK_ADDR 0x700000u
 #define STACK_SIZE 0x10000u
 #define SITE_SP (STACK_ADDR + STACK_SIZE - 256u)
-#define HANDLER_SP (STACK_ADDR + STACK_SIZE / 2)
 #define TLS_ADDR 0x800000u
 #define SHARED_ADDR 0x10000000u
 #define PROCESSES 3u
@@ -40,7 +42,9 @@
 #define PROBE 1u
 #define COUNTER_OFF (TL_BLOCK_HEADER_SIZE + 8u * PROBE)
 #define STEPS_MAX 1000u
-#define REGISTERS 31
+#define REGISTERS_MAX 32
+#define BELOW 512u // bytes below the stack pointer that a handler spoils
+#define WINDOW 3   // instructions that a long branch displaces
 
 _Static_assert(TL_HOMES_OFF + TL_HOMES_SIZE <= CONTROL_SIZE, "control");
 _Static_assert(HIST_OFF + (PROBE + 1) * sizeof(struct tl_hist) <= RING_OFF, "histograms");
@@ -51,18 +55,49 @@ static size_t image_size;
 struct world {
     uc_engine *uc;
     struct tl_agent_head head;
-    unsigned size; // of the detour
+    uint64_t end; // where the site goes on
 };
 
-static const int registers[REGISTERS] = {
+// What a hit keeps, but for the stack pointer and flags.
+static const int arm64_registers[] = {
     UC_ARM64_REG_X0,  UC_ARM64_REG_X1,  UC_ARM64_REG_X2,  UC_ARM64_REG_X3,  UC_ARM64_REG_X4,
     UC_ARM64_REG_X5,  UC_ARM64_REG_X6,  UC_ARM64_REG_X7,  UC_ARM64_REG_X8,  UC_ARM64_REG_X9,
     UC_ARM64_REG_X10, UC_ARM64_REG_X11, UC_ARM64_REG_X12, UC_ARM64_REG_X13, UC_ARM64_REG_X14,
     UC_ARM64_REG_X15, UC_ARM64_REG_X16, UC_ARM64_REG_X17, UC_ARM64_REG_X18, UC_ARM64_REG_X19,
     UC_ARM64_REG_X20, UC_ARM64_REG_X21, UC_ARM64_REG_X22, UC_ARM64_REG_X23, UC_ARM64_REG_X24,
     UC_ARM64_REG_X25, UC_ARM64_REG_X26, UC_ARM64_REG_X27, UC_ARM64_REG_X28, UC_ARM64_REG_X29,
-    UC_ARM64_REG_X30,
+    UC_ARM64_REG_X30};
+static const int riscv64_registers[] = {
+    UC_RISCV_REG_X1,  UC_RISCV_REG_X3,  UC_RISCV_REG_X5,  UC_RISCV_REG_X6,  UC_RISCV_REG_X7,
+    UC_RISCV_REG_X8,  UC_RISCV_REG_X9,  UC_RISCV_REG_X10, UC_RISCV_REG_X11, UC_RISCV_REG_X12,
+    UC_RISCV_REG_X13, UC_RISCV_REG_X14, UC_RISCV_REG_X15, UC_RISCV_REG_X16, UC_RISCV_REG_X17,
+    UC_RISCV_REG_X18, UC_RISCV_REG_X19, UC_RISCV_REG_X20, UC_RISCV_REG_X21, UC_RISCV_REG_X22,
+    UC_RISCV_REG_X23, UC_RISCV_REG_X24, UC_RISCV_REG_X25, UC_RISCV_REG_X26, UC_RISCV_REG_X27,
+    UC_RISCV_REG_X28, UC_RISCV_REG_X29, UC_RISCV_REG_X30, UC_RISCV_REG_X31};
+
+// The processor whose detours they are.
+struct processor {
+    const char *name;
+    const struct tl_arch *arch;
+    int uc_arch, uc_mode, model;
+    const int *registers;
+    size_t register_count;
+    int sp, pc, thread; // thread: has the thread pointer
+    int flags;          // -1: there are none
+    enum tl_thread_pointer way;
+    uint32_t nop;
+    bool atomics; // some have no atomic instructions; else branches may be too short (away)
 };
+
+static const struct processor processors[] = {
+    {"arm64", &tl_arch_arm64, UC_ARCH_ARM64, UC_MODE_ARM, UC_CPU_ARM64_MAX, arm64_registers,
+     TL_ARRAY_COUNT(arm64_registers), UC_ARM64_REG_SP, UC_ARM64_REG_PC, UC_ARM64_REG_TPIDR_EL0,
+     UC_ARM64_REG_NZCV, TL_TP_TPIDR, 0xd503201f, true},
+    {"riscv64", &tl_arch_riscv64, UC_ARCH_RISCV, UC_MODE_RISCV64, UC_CPU_RISCV64_ANY,
+     riscv64_registers, TL_ARRAY_COUNT(riscv64_registers), UC_RISCV_REG_X2, UC_RISCV_REG_PC,
+     UC_RISCV_REG_X4, -1, TL_TP_TP, 0x00000013, false},
+};
+static const struct processor *processor;
 
 static uint64_t word_at(struct world *world, uint64_t addr)
 {
@@ -133,50 +168,73 @@ static const struct action actions[] = {
     {{TL_RECORD_RETURN}}, {{TL_RECORD_EXIT}}, {{TL_RECORD_ENTER, TL_RECORD_EXIT}},
 };
 
-static void detour_put(struct world *world, const struct action *action)
+static struct tl_emit_in detour_input(const struct world *world, const struct action *action)
 {
-    const uint32_t nop = 0xd503201f;
-    uint8_t patch[4];
-    struct tl_insn insn;
-    struct tl_detour detour;
-    tl_arch_arm64.decode((const uint8_t *)&nop, sizeof nop, SITE_ADDR, &insn);
     struct tl_emit_in in = {.action = action->kind[0] ? TL_ACTION_RECORD : TL_ACTION_COUNT,
                             .thread_pointer = (enum tl_thread_pointer)world->head.thread_pointer,
                             .homes_addr = CONTROL_ADDR + TL_HOMES_OFF,
                             .homes_shift = (uint8_t)world->head.homes_shift,
                             .atomics = world->head.atomics != 0,
                             .slow_addr = IMAGE_ADDR + world->head.slow_count_off,
-                            .counter_off = COUNTER_OFF,
-                            .insn = &insn,
-                            .insn_count = 1,
-                            .resume_addr = SITE_ADDR + 4};
+                            .counter_off = COUNTER_OFF};
     for (size_t i = 0; i < 2 && action->kind[i]; i++) {
         enum tl_record_kind kind = action->kind[i];
         in.record_addr[kind] = IMAGE_ADDR + world->head.record_off[kind - 1];
         in.record[i] = (struct tl_record){.kind = (uint8_t)kind, .counter_off = COUNTER_OFF};
     }
-    assert_int_equal(tl_arch_arm64.emit_detour(&in, DETOUR_ADDR, &detour, NULL), 0);
+    return in;
+}
+
+// away: there by a branch that spills a register, back by one that does, through a stub.
+static void detour_put(struct world *world, const struct action *action, bool away)
+{
+    const struct tl_arch *arch = processor->arch;
+    const unsigned reg[] = {5, 10}; // spilled on the way there, and back
+    uint64_t at = away ? AWAY_ADDR : DETOUR_ADDR;
+    struct tl_emit_in in = detour_input(world, action);
+    struct tl_insn insn[WINDOW];
+    struct tl_detour detour;
+    uint8_t code[16];
+    in.insn = insn;
+    in.insn_count = away ? WINDOW : 1;
+    for (unsigned i = 0; i < in.insn_count; i++)
+        arch->decode((const uint8_t *)&processor->nop, sizeof processor->nop, SITE_ADDR + 4 * i,
+                     &insn[i]);
+    world->end = in.resume_addr = SITE_ADDR + 4u * in.insn_count;
+    if (away) {
+        in.arrive_reg = (uint8_t)reg[0];
+        in.bounce_reg = (uint8_t)reg[1];
+        in.bounce[0] = (struct tl_bounce){.target = in.resume_addr, .addr = BOUNCE_ADDR};
+        in.bounce_count = 1;
+        assert_true(arch->emit_reload(BOUNCE_ADDR, in.resume_addr, reg[1], false, code));
+        uc_mem_write(world->uc, BOUNCE_ADDR, code, arch->reload_size);
+        assert_true(arch->emit_far(SITE_ADDR, at, reg[0], true, code));
+    } else {
+        assert_true(arch->emit_jump(SITE_ADDR, at, code));
+    }
+    uc_mem_write(world->uc, SITE_ADDR, code, away ? arch->spill_size : arch->jump_size);
+    assert_int_equal(arch->emit_detour(&in, at, &detour, NULL), 0);
     assert_int_equal(detour.refusal, 0);
-    assert_true(tl_arch_arm64.emit_jump(SITE_ADDR, DETOUR_ADDR, patch));
-    uc_mem_write(world->uc, DETOUR_ADDR, detour.bytes, detour.size);
-    uc_mem_write(world->uc, SITE_ADDR, patch, sizeof patch);
-    world->size = detour.size;
+    uc_mem_write(world->uc, at, detour.bytes, detour.size);
 }
 
 static void world_make(struct world *world, enum tl_thread_pointer way, bool atomics)
 {
     const uint64_t shared = TL_BLOCK_FIRST_OFF + UINT64_C(1) * PROCESSES * TL_BLOCK_COUNT * STRIDE;
-    const uint64_t areas[][2] = {
-        {IMAGE_ADDR, IMAGE_SIZE}, {CONTROL_ADDR, CONTROL_SIZE},
-        {SITE_ADDR, 0x20000},     {STACK_ADDR, STACK_SIZE},
-        {TLS_ADDR, 0x1000},       {SHARED_ADDR, (shared + 0xfff) & ~UINT64_C(0xfff)}};
+    const uint64_t areas[][2] = {{IMAGE_ADDR, IMAGE_SIZE},
+                                 {CONTROL_ADDR, CONTROL_SIZE},
+                                 {SITE_ADDR, 0x20000},
+                                 {STACK_ADDR, STACK_SIZE},
+                                 {AWAY_ADDR, 0x1000},
+                                 {TLS_ADDR, 0x1000},
+                                 {SHARED_ADDR, (shared + 0xfff) & ~UINT64_C(0xfff)}};
     uint64_t tp = TLS_ADDR;
-    assert_int_equal(uc_open(UC_ARCH_ARM64, UC_MODE_ARM, &world->uc), 0);
-    assert_int_equal(uc_ctl_set_cpu_model(world->uc, UC_CPU_ARM64_MAX), 0);
+    assert_int_equal(uc_open(processor->uc_arch, processor->uc_mode, &world->uc), 0);
+    assert_int_equal(uc_ctl_set_cpu_model(world->uc, processor->model), 0);
     for (size_t i = 0; i < TL_ARRAY_COUNT(areas); i++)
         assert_int_equal(uc_mem_map(world->uc, areas[i][0], areas[i][1], UC_PROT_ALL), 0);
     uc_mem_write(world->uc, IMAGE_ADDR, image, image_size);
-    uc_reg_write(world->uc, UC_ARM64_REG_TPIDR_EL0, &tp);
+    uc_reg_write(world->uc, processor->thread, &tp);
     struct tl_agent_head *head = &world->head;
     memcpy(head, image, sizeof *head);
     assert_int_equal(head->image_size, image_size);
@@ -208,14 +266,20 @@ static void hit(struct world *world, uint64_t sp, struct moment *moment);
 
 static void moment_come(struct world *world, struct moment *moment)
 {
+    static uint8_t spoilt[BELOW];
+    uint64_t sp;
     uc_context *context;
     uc_context_alloc(world->uc, &context);
     uc_context_save(world->uc, context);
     moment->reached = true;
     if (moment->fork)
         world_fork(world);
-    if (moment->signal)
-        hit(world, HANDLER_SP, NULL);
+    if (moment->signal) {
+        uc_reg_read(world->uc, processor->sp, &sp);
+        memset(spoilt, 0xa5, sizeof spoilt);
+        uc_mem_write(world->uc, sp - BELOW, spoilt, sizeof spoilt);
+        hit(world, sp - BELOW, NULL);
+    }
     uc_context_restore(world->uc, context);
     uc_context_free(context);
 }
@@ -223,27 +287,33 @@ static void moment_come(struct world *world, struct moment *moment)
 // From the site to behind it; all registers are kept.
 static void hit(struct world *world, uint64_t sp, struct moment *moment)
 {
-    uint64_t value[REGISTERS], after, pc = SITE_ADDR, flags = (uint64_t)(rand() & 15) << 28;
-    for (size_t i = 0; i < REGISTERS; i++) {
+    const struct processor *cpu = processor;
+    uint64_t value[REGISTERS_MAX], after, pc = SITE_ADDR, flags = (uint64_t)(rand() & 15) << 28;
+    for (size_t i = 0; i < cpu->register_count; i++) {
         value[i] = (uint64_t)rand() << 33 ^ (uint64_t)rand();
-        uc_reg_write(world->uc, registers[i], &value[i]);
+        uc_reg_write(world->uc, cpu->registers[i], &value[i]);
     }
-    uc_reg_write(world->uc, UC_ARM64_REG_SP, &sp);
-    uc_reg_write(world->uc, UC_ARM64_REG_NZCV, &flags);
-    for (unsigned step = 0; pc != SITE_ADDR + 4; step++) {
+    uc_reg_write(world->uc, cpu->sp, &sp);
+    if (cpu->flags >= 0)
+        uc_reg_write(world->uc, cpu->flags, &flags);
+    for (unsigned step = 0; pc != world->end; step++) {
         assert_true(step < STEPS_MAX);
         if (moment && step == moment->when)
             moment_come(world, moment);
-        assert_int_equal(uc_emu_start(world->uc, pc, SITE_ADDR + 4, 0, 1), 0);
-        uc_reg_read(world->uc, UC_ARM64_REG_PC, &pc);
+        assert_int_equal(uc_emu_start(world->uc, pc, world->end, 0, 1), 0);
+        uc_reg_read(world->uc, cpu->pc, &pc);
     }
-    for (size_t i = 0; i < REGISTERS; i++) {
-        uc_reg_read(world->uc, registers[i], &after);
+    for (size_t i = 0; i < cpu->register_count; i++) {
+        uc_reg_read(world->uc, cpu->registers[i], &after);
         assert_true(after == value[i]);
     }
-    uc_reg_read(world->uc, UC_ARM64_REG_SP, &after);
+    uc_reg_read(world->uc, cpu->sp, &after);
     assert_true(after == sp);
-    uc_reg_read(world->uc, UC_ARM64_REG_NZCV, &after);
+    uc_reg_read(world->uc, cpu->thread, &after);
+    assert_true(after == TLS_ADDR);
+    if (cpu->flags < 0)
+        return;
+    uc_reg_read(world->uc, cpu->flags, &after);
     assert_true((after & 0xf0000000) == flags);
 }
 
@@ -349,20 +419,24 @@ static void round_run(struct world *world, const struct action *action, const st
     }
 }
 
-static void rounds_run(bool fork, bool follow, bool signal)
+static void world_run(const struct action *action, bool shared, bool variant, struct round round)
 {
     struct world world;
-    // A world for each: the emulator does not see that code was written over.
-    for (size_t i = 0; i < 4 * TL_ARRAY_COUNT(actions); i++) {
-        world_make(&world, i & 1 ? TL_TP_SHARED : TL_TP_TPIDR, i & 2);
-        detour_put(&world, &actions[i / 4]);
-        for (unsigned claimed = 0; claimed < 2; claimed++) {
-            const struct round round = {
-                .claimed = claimed, .follow = follow, .fork = fork, .signal = signal};
-            round_run(&world, &actions[i / 4], &round);
-        }
-        uc_close(world.uc);
+    world_make(&world, shared ? TL_TP_SHARED : processor->way, processor->atomics && variant);
+    detour_put(&world, action, !processor->atomics && variant);
+    for (unsigned claimed = 0; claimed < 2; claimed++) {
+        round.claimed = claimed;
+        round_run(&world, action, &round);
     }
+    uc_close(world.uc);
+}
+
+static void rounds_run(bool fork, bool follow, bool signal)
+{
+    const struct round round = {.follow = follow, .fork = fork, .signal = signal};
+    // A world for each: the emulator does not see that code was written over.
+    for (size_t i = 0; i < 4 * TL_ARRAY_COUNT(actions); i++)
+        world_run(&actions[i / 4], i & 1, i & 2, round);
 }
 
 static void a_signal_at_any_instruction_counts_once(void **state)
@@ -391,7 +465,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_fork_at_any_instruction_silences),
         cmocka_unit_test(a_fork_at_any_instruction_leaves_nothing_of_the_parents),
     };
-    FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(processors) && argc > 2; i++) {
+        if (strcmp(argv[2], processors[i].name) == 0)
+            processor = &processors[i];
+    }
+    FILE *file = processor ? fopen(argv[1], "rb") : NULL;
     if (!file) {
         fprintf(stderr, "no image\n");
         return 1;
