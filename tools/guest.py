@@ -40,9 +40,14 @@ def prepare(arguments, names=(), more=()):
     return whole.write()
 
 
+def machine_of(arguments, kernel, archive, **more):
+    """A machine as the options want it."""
+    return machine.Machine(arguments.arch, kernel, archive, cpus=arguments.cpus, model=arguments.machine,
+                           cpu=arguments.cpu, **{"icount": arguments.icount, **more})
+
+
 def start(arguments):
-    return machine.Machine(arguments.arch, arguments.kernel, prepare(arguments), icount=arguments.icount,
-                           cpus=arguments.cpus)
+    return machine_of(arguments, arguments.kernel, prepare(arguments))
 
 
 def do_fetch(arguments):
@@ -83,8 +88,7 @@ def do_test(arguments):
     unknown = [name for name in names if name not in tests.tests]
     if unknown or not names:
         raise SystemExit(f"guest: no such tests: {' '.join(unknown or arguments.suite)}")
-    guest = machine.Machine(arguments.arch, arguments.kernel, prepare(arguments, names), icount=arguments.icount,
-                            cpus=arguments.cpus)
+    guest = machine_of(arguments, arguments.kernel, prepare(arguments, names))
     tell = suite.Tap(len(names))
     print(f"# {arguments.arch}, kernel {guest.release}", flush=True)
     guest.run([(name, arguments.limit, tests.job(name)) for name in names], tell)
@@ -97,8 +101,8 @@ def do_bench(arguments):
     lines, failed = [], False
     for kernel in arguments.kernels or isa.KERNELS[:2]:
         for clock in arguments.clock or bench.CLOCKS:
-            guest = machine.Machine(arguments.arch, kernel, whole, icount=clock == "instructions")
-            result = guest.run([("measure", arguments.timeout, "exec python3 /root/measure.py")])[0]
+            guest = machine_of(arguments, kernel, whole, icount=clock == "instructions")
+            result = guest.run([("measure", arguments.timeout, f"exec python3 /root/measure.py {clock}")])[0]
             got, other = bench.lines_of(result.output, clock, guest.release)
             lines += got
             failed |= result.status != 0
@@ -146,6 +150,8 @@ def parse():
                          help="one more file, with the libraries that it loads; by default in /root")
         sub.add_argument("--icount", action="store_true", help="one processor; a nanosecond is an instruction")
         sub.add_argument("--cpus", type=int, default=2)
+        sub.add_argument("--cpu", metavar="MODEL", help="QEMU's name of another processor (-cpu)")
+        sub.add_argument("--machine", metavar="MODEL", help="QEMU's name of another machine (-M): virt,mte=on")
         if name == "bench":
             sub.add_argument("--json", action="store_true")
             sub.add_argument("--clock", action="append", choices=bench.CLOCKS)

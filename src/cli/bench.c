@@ -54,9 +54,10 @@ struct way {
 enum { GROUP_COUNT, GROUP_EVENT, GROUP_RETURN, GROUP_LATENCY, GROUP_FORK, GROUPS };
 static const char *const group_titles[GROUPS] = {
     [GROUP_COUNT] = "entry count, ns added to a call (median); kernel: uprobe",
-    [GROUP_EVENT] = ("entry event with time, thread and 6 arguments, ns added to a call; kernel: "
-                     "uprobe, BPF ring;\n4,000 calls at a time into a ring of 4,096, which is "
-                     "emptied between; none was lost"),
+    [GROUP_EVENT] =
+        ("entry event with time, thread and 6 arguments, ns added to a call; kernel: "
+         "uprobe, BPF ring;\nat most 4,000 calls at a time into a ring of 4,096, which is "
+         "emptied between; none was lost"),
     [GROUP_RETURN] = "return count, ns added to a call; kernel: uretprobe",
     [GROUP_LATENCY] =
         "entry to return latency, ns added to a call; kernel: uprobe and uretprobe that only count",
@@ -131,6 +132,8 @@ static const struct item items[] = {
     ENTRY("ret"),
     ENTRY("endbr64"),
     ENTRY("bti-entry"),
+    ENTRY("cnop"),
+    ENTRY("cret"),
     ENTRY("func"),
     ENTRY("loop"),
     ENTRY("short"),
@@ -310,10 +313,10 @@ static struct way way_of(const struct bench *bench, const struct item *item, siz
         return way;
     if (way.runs > 1)
         way.runs = QUICK_RUNS;
-    else if (item->group == GROUP_FORK)
+    if (item->group == GROUP_FORK)
         way.calls = QUICK_FORKS;
     else
-        way.calls = by == BY_JUMP ? QUICK_FAST : QUICK_KERNEL;
+        way.calls = by == BY_JUMP && way.runs == 1 ? QUICK_FAST : QUICK_KERNEL;
     return way;
 }
 
@@ -599,7 +602,7 @@ const struct tl_cli_command tl_cli_bench_command = {
         "kernel's\n"
         "uprobes. Cases, all that this processor has if none is named:\n"
         "\n"
-        "  nop nop5 push ret endbr64 bti-entry func loop short\n"
+        "  nop nop5 push ret endbr64 bti-entry cnop cret func loop short\n"
         "            the count of a function's entry\n"
         "  event     an entry event with its time, thread and 6 arguments\n"
         "  return    the count of a return, by exit sites and by the trampoline\n"

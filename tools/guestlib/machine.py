@@ -39,15 +39,17 @@ class Result:
 class Machine:
     """One guest: an architecture, a kernel, and how its time goes."""
 
-    def __init__(self, arch, kernel, archive, icount=False, cpus=2, memory_mb=MEMORY_MB):
+    def __init__(self, arch, kernel, archive, icount=False, cpus=2, model=None, cpu=None):
         self.isa = isa.find(arch)
         self.archive = archive
         self.kernel, self.release = packages.kernel(arch, kernel)
         if not shutil.which(self.isa.qemu):
             raise packages.FetchError(f"no {self.isa.qemu}: tools/setup.sh guest, or install "
                                       f"{self.isa.qemu_package}")
-        self.arguments = [self.isa.qemu, *self.isa.machine, "-m", f"{memory_mb}M", "-nographic", "-no-reboot",
-                          "-nic", "none", "-monitor", "none", "-serial", "stdio"]
+        words = dict(zip(self.isa.machine[::2], self.isa.machine[1::2]))
+        words.update({word: value for word, value in (("-M", model), ("-cpu", cpu)) if value})
+        self.arguments = [self.isa.qemu, *(word for pair in words.items() for word in pair), "-m", f"{MEMORY_MB}M",
+                          "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none", "-serial", "stdio"]
         self.arguments += (["-smp", "1", "-icount", "shift=0,sleep=off"] if icount else
                            ["-smp", str(cpus), "-accel", "tcg,thread=multi"])
 

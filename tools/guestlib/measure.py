@@ -2,7 +2,9 @@
 
 What the bench does not know is added: the kernel's probes as tracefs places them (method "kernel-event", what
 perf and ftrace users have; the bench's "kernel" counts by perf's own event and is cheaper), and the throughput
-of redis-server with three functions counted.
+of redis-server with three functions counted. Where the clock counts instructions once is as good as often.
+
+usage: measure.py CLOCK
 """
 import json
 import statistics
@@ -15,7 +17,9 @@ TRACING = "/sys/kernel/tracing"
 CASES = ["nop", "push", "ret", "func", "bti-entry", "event", "return"]
 ENTRIES = ["nop", "push", "ret", "func", "bti-entry"]
 RETURNS = ["push", "func"]
-BARE_CALLS, PROBED_CALLS, ROUNDS = 40000, 1000, 3
+BARE_CALLS, PROBED_CALLS = 40000, 1000
+EXACT = sys.argv[1:] == ["instructions"]
+ROUNDS = 1 if EXACT else 3
 FUNCTIONS = ["processCommand", "call", "lookupKey"]
 PORT = "6399"
 REQUESTS, PIPELINE, CLIENTS = 20000, 16, 4
