@@ -315,6 +315,43 @@ static void loops_are_led_past_the_count(void **state)
     assert_int_equal(p->patch[2].addr, BIAS + TEXT + 0x100); // the entry last
 }
 
+// Programs at both ends of address spaces of 39, 48 and 52 bits, with each size of pages: what is mapped lies
+// inside, in whole pages, and the detour's literals hold all bits of the agent's address.
+static void each_size_of_addresses_and_pages_is_planned_for(void **state)
+{
+    (void)state;
+    static const unsigned bits[] = {39, 48, 52}, pages[] = {4096, 16384, 65536};
+    for (unsigned i = 0; i < 2 * TL_ARRAY_COUNT(bits) * TL_ARRAY_COUNT(pages); i++) {
+        const tl_addr page = pages[i / 2 % 3], end = ((tl_addr)1 << bits[i / 6]) - page;
+        const tl_addr text = i % 2 ? end - TEXT_SIZE : 0x10000, agent = end / 2 + 0x123454;
+        const struct tl_range used[] = {{text, text + TEXT_SIZE}}, *mapping;
+        const struct tl_space_options options = {.used = used,
+                                                 .used_count = 1,
+                                                 .mapping_limit = 1000,
+                                                 .addr_min = 0x10000,
+                                                 .addr_max = end,
+                                                 .page_size = page};
+        setup(NULL);
+        site(0, PUSH, NOP);
+        w.module.bias = w.request[0].bias = (int64_t)(text - TEXT);
+        w.options.emit.slow_addr = agent;
+        assert_int_equal(tl_space_create(&options, &w.space, NULL), 0);
+        assert_int_equal(
+            tl_plan_sites(&w.options, w.space, &w.module, 1, w.request, 1, &w.set, NULL), 0);
+        const struct tl_plan *p = placed(0, TL_WAY_ONE);
+        assert_int_equal(branch_target(&p->patch[0]), p->detour_addr);
+        assert_int_equal(tl_space_mappings(w.space, &mapping), 1);
+        assert_true(mapping->start >= 0x10000 && mapping->end <= end);
+        assert_int_equal((mapping->start | mapping->end) % page, 0);
+        assert_true(p->detour_addr >= mapping->start &&
+                    p->detour_addr + p->detour_size <= mapping->end);
+        assert_non_null(memmem(p->detour->bytes, p->detour->size, &agent, sizeof agent));
+        teardown(NULL);
+    }
+    w.set = NULL;
+    w.space = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +362,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(landing_pads_keep_their_place_where_pages_are_guarded, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_count_comes_behind_where_that_spares_registers, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(each_size_of_addresses_and_pages_is_planned_for, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(loops_are_led_past_the_count, setup, teardown),
     };
