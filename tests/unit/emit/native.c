@@ -19,7 +19,6 @@
 #include "agent/agent.h"
 #include "agent/layout.h"
 
-#define CODE_ADDR UINT64_C(0x41000000)
 #define CODE_SIZE 0x40000u
 #define DETOURS_OFF 0x10000u // in the code, behind the image
 #define DETOUR_ROOM 1024u
@@ -93,7 +92,7 @@ static void control_fill(enum tl_thread_pointer way)
 
 static void head_put(void)
 {
-    memcpy((void *)(uintptr_t)CODE_ADDR, &head, sizeof head);
+    memcpy((void *)(uintptr_t)native_isa.code_addr, &head, sizeof head);
 }
 
 static void blocks_clear(void)
@@ -105,13 +104,14 @@ static void blocks_clear(void)
 static void install(const char *image)
 {
     int file = open(image, O_RDONLY);
-    machine_area(CODE_ADDR, CODE_SIZE, true);
+    machine_area(native_isa.code_addr, CODE_SIZE, true);
     machine_area(CONTROL_ADDR, (CONTROL_SIZE + 0xffff) & ~0xffffu, false);
     machine_area(SHARED_ADDR, TL_BLOCK_FIRST_OFF + (size_t)TL_BLOCK_COUNT * STRIDE, false);
-    if (file < 0 || read(file, (void *)(uintptr_t)CODE_ADDR, DETOURS_OFF) < (ssize_t)sizeof head)
+    if (file < 0 ||
+        read(file, (void *)(uintptr_t)native_isa.code_addr, DETOURS_OFF) < (ssize_t)sizeof head)
         fail("can't be read", image);
     close(file);
-    memcpy(&head, (void *)(uintptr_t)CODE_ADDR, sizeof head);
+    memcpy(&head, (void *)(uintptr_t)native_isa.code_addr, sizeof head);
     head.control_addr = CONTROL_ADDR;
     head.data_addr = SHARED_ADDR;
     head.stride = STRIDE;
@@ -124,7 +124,7 @@ static void install(const char *image)
     head.thread_pointer = native_isa.way;
     head.homes_shift = TL_HOMES_SHIFT_DEFAULT;
     head_put();
-    detour_next = CODE_ADDR + DETOURS_OFF;
+    detour_next = native_isa.code_addr + DETOURS_OFF;
 }
 
 static struct tl_emit_in input(void)
@@ -136,10 +136,10 @@ static struct tl_emit_in input(void)
                             .homes_addr = CONTROL_ADDR + TL_HOMES_OFF,
                             .homes_shift = (uint8_t)head.homes_shift,
                             .atomics = head.atomics != 0,
-                            .slow_addr = CODE_ADDR + head.slow_count_off,
+                            .slow_addr = native_isa.code_addr + head.slow_count_off,
                             .insn_count = 1};
     for (size_t i = 0; i < TL_RECORD_ENTRIES; i++)
-        in.record_addr[i + 1] = head.record_off[i] ? CODE_ADDR + head.record_off[i] : 0;
+        in.record_addr[i + 1] = head.record_off[i] ? native_isa.code_addr + head.record_off[i] : 0;
     return in;
 }
 
@@ -165,8 +165,8 @@ static void probe_put(tl_addr at, enum tl_record_kind kind, uint32_t probe, tl_r
     memcpy((void *)(uintptr_t)detour_next, detour.bytes, detour.size);
     native_word_put(at, word);
     detour_next += DETOUR_ROOM;
-    if (detour_next > CODE_ADDR + CODE_SIZE - DETOUR_ROOM)
-        detour_next = CODE_ADDR + DETOURS_OFF; // of tests that are over
+    if (detour_next > native_isa.code_addr + CODE_SIZE - DETOUR_ROOM)
+        detour_next = native_isa.code_addr + DETOURS_OFF; // of tests that are over
 }
 
 // ---- entries keep everything
@@ -211,12 +211,12 @@ static unsigned entry_try(enum tl_record_kind kind, const char *name)
     struct machine_state from, to;
     tl_addr detour = detour_next;
     native_state_random(&from, next);
-    probe_put(SITE_ADDR, kind, 1, 0);
+    probe_put(native_isa.site_addr, kind, 1, 0);
     memset((void *)(uintptr_t)STACK_ADDR, 0xa5, STACK_SIZE);
     to = from;
     if (!machine_run(&from, &to))
         fail("goes on for ever", name);
-    if (!native_went_on(&from, &to, SITE_ADDR + 4))
+    if (!native_went_on(&from, &to, native_isa.site_addr + 4))
         fail("registers changed", name);
     if (stack_points(native_sp(&from), detour))
         fail("a word that points into the detour stays on the stack", name);
@@ -336,7 +336,7 @@ static uint64_t calls_make(function to_call)
 
 static void fresh(void)
 {
-    detour_next = CODE_ADDR + DETOURS_OFF;
+    detour_next = native_isa.code_addr + DETOURS_OFF;
     blocks_clear();
     control_fill(native_isa.way);
 }

@@ -9,6 +9,8 @@ const struct native_isa native_isa = {
     .way = TL_TP_TPIDR,
     .nop = 0xd503201f,
     .ret = 0xd65f03c0,
+    .code_addr = 0x41000000,
+    .site_addr = SITE_ADDR,
     .atomics_first = 0, // exclusive loops, then the atomic instructions
     .dead = {0, TL_REGSET(16) | TL_REGSET(17), TL_REGSET(16) | TL_REGSET(17) | TL_REGSET(9)},
 };

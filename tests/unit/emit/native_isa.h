@@ -3,13 +3,15 @@
 #define TEST_EMIT_NATIVE_ISA_H
 
 #include "arch/arch.h"
-#include "machine.h"
+
+#include <machine.h> // of the instruction set that is built for, by the order of folders
 
 #define NATIVE_DEAD 3
 struct native_isa {
     const struct tl_arch *arch;
     enum tl_thread_pointer way;
     uint32_t nop, ret;
+    tl_addr code_addr, site_addr; // the latter in the field, a branch away from the former
     uint64_t atomics_first; // of struct tl_agent_head.atomics, up to 1
     tl_regset dead[NATIVE_DEAD]; // free registers of counts: none, two, three
 };

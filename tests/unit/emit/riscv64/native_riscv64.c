@@ -11,6 +11,8 @@ const struct native_isa native_isa = {
     .way = TL_TP_TP,
     .nop = 0x00000013,
     .ret = 0x00008067,
+    .code_addr = FIELD_ADDR + FIELD_SIZE,
+    .site_addr = FIELD_ADDR + FIELD_SIZE - 0x1000,
     .atomics_first = 1, // there is no other way
     .dead = {0, TL_REGSET(5) | TL_REGSET(6), TL_REGSET(7) | TL_REGSET(28) | TL_REGSET(29)},
 };
@@ -28,7 +30,7 @@ void native_state_random(struct machine_state *out, uint64_t (*next)(void))
     for (size_t i = 1; i < 32; i++)
         out->reg[i] = next();
     out->reg[SP] = STACK_ADDR + STACK_SIZE / 2;
-    out->reg[0] = SITE_ADDR;
+    out->reg[0] = native_isa.site_addr;
 }
 
 uint64_t native_sp(const struct machine_state *state)
