@@ -258,6 +258,7 @@ DOES = {
     "ijump": "displaced by copying",
 }
 EXAMPLES_SHOWN = 3
+SHOWN_NAMES = {"x86_64": "x86-64", "riscv": "riscv64"}
 
 
 def row_does(row, sentences):
@@ -291,7 +292,8 @@ def support_lines(table):
 
 
 def write_support(tables, out, sentences):
-    names = " and ".join(f"`isa/{name}.isa`" for name, _ in tables)
+    files = [f"`isa/{name}.isa`" for name, _ in tables]
+    names = " and ".join([", ".join(files[:-1]), files[-1]]) if len(files) > 1 else files[0]
     out.write(f"""# What can be probed
 
 Made from {names} by `tools/isagen.py`; a test compares it. An instruction that no line
@@ -303,7 +305,7 @@ is refused on every rung of ours; system calls and what uses its own address are
 """)
     for name, table in tables:
         out.write(f"""
-## {name.replace("x86_64", "x86-64")}
+## {SHOWN_NAMES.get(name, name)}
 
 | instructions | displaced (jump, slot, step) | simulated by | for example |
 | --- | --- | --- | --- |

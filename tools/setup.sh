@@ -8,11 +8,12 @@ set -eu
 build="gcc libc6-dev make meson ninja-build pkg-config python3 libelf-dev liblzma-dev libzydis-dev
 libjansson-dev libiberty-dev libcmocka-dev libunicorn-dev redis-server redis-tools sqlite3
 libsqlite3-dev openssl musl-tools lld mold binutils g++ golang-go libpython3.11-testsuite
-gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user"
 demo="python3 redis-server redis-tools"
 tidy="clang-tidy cppcheck"
 # A cross compiler and a machine for each guest; what runs in it is fetched by tools/guest.py.
-guest="qemu-system-arm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross"
+guest="qemu-system-arm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
+qemu-system-misc gcc-riscv64-linux-gnu g++-riscv64-linux-gnu libc6-dev-riscv64-cross opensbi"
 
 case "${1:-build}" in
 build) wanted=$build ;;

@@ -37,11 +37,11 @@ for table in tables:
         failures += 1
         print(f"{table.name}: expected '{expect}', got {status}: {said.strip()}")
 
-tables = [root / "isa" / "x86_64.isa", root / "isa" / "arm64.isa"]
+tables = [root / "isa" / "x86_64.isa", root / "isa" / "arm64.isa", root / "isa" / "riscv.isa"]
 run = subprocess.run(generator + tables + ["--support"] + refusals,
                      capture_output=True, text=True, check=True)
 if run.stdout != (root / "SUPPORT.md").read_text():
     failures += 1
-    print("SUPPORT.md is not what the tables say; run tools/isagen.py isa/x86_64.isa isa/arm64.isa --support "
-          "--refusals include/trapless/refusal.h -o SUPPORT.md")
+    print("SUPPORT.md is not what the tables say; run tools/isagen.py isa/x86_64.isa isa/arm64.isa isa/riscv.isa "
+          "--support --refusals include/trapless/refusal.h -o SUPPORT.md")
 sys.exit(1 if failures else 0)
