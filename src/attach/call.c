@@ -168,15 +168,37 @@ int tl_call_show(struct tl_target *target, struct tl_task *task, bool onward, ui
 
 // ---- vector registers ---------------------------------------------------------------------------
 
+// The task's whole set of that note, malloc'ed. NULL: it has none, or nothing in it is live, or (*error) there is no
+// memory.
+static uint8_t *vectors_read(struct tl_target *target, const struct tl_task *task, unsigned note,
+                             size_t *size, int *error)
+{
+    uint8_t head[TL_VECTOR_HEAD_MAX] = {0};
+    struct iovec vector = {head, tl_vector_head};
+    if (tl_trace(target, PTRACE_GETREGSET, task->tid, note, (uint64_t)(uintptr_t)&vector) != 0 ||
+        vector.iov_len < tl_vector_head || !tl_vector_live(head, tl_vector_head))
+        return NULL;
+    *size = tl_vector_size(head);
+    uint8_t *bytes = *size <= VECTORS_SIZE_MAX ? malloc(*size) : NULL;
+    vector = (struct iovec){bytes, *size};
+    if (!bytes || tl_trace(target, PTRACE_GETREGSET, task->tid, note, (uint64_t)(uintptr_t)&vector) != 0)
+        *error = TL_E_NOMEM;
+    *size = vector.iov_len;
+    if (!*error && tl_vector_live(bytes, *size))
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
 bool tl_vectors_live(struct tl_target *target, const struct tl_task *task, bool *kept)
 {
     for (size_t i = 0; i < TL_VECTOR_NOTES && tl_vector_note[i].note; i++) {
-        uint8_t head[TL_VECTOR_HEAD] = {0};
-        struct iovec vector = {head, sizeof head};
-        if (tl_trace(target, PTRACE_GETREGSET, task->tid, tl_vector_note[i].note,
-                     (uint64_t)(uintptr_t)&vector) != 0 ||
-            vector.iov_len < sizeof head || !tl_vector_live(head))
+        size_t size;
+        int error = 0;
+        uint8_t *bytes = vectors_read(target, task, tl_vector_note[i].note, &size, &error);
+        if (!bytes && !error)
             continue;
+        free(bytes);
         *kept = tl_vector_note[i].kept;
         return true;
     }
@@ -186,24 +208,18 @@ bool tl_vectors_live(struct tl_target *target, const struct tl_task *task, bool 
 int tl_vectors_keep(struct tl_target *target, struct tl_task *task)
 {
     for (size_t i = 0; i < TL_VECTOR_NOTES && tl_vector_note[i].note; i++) {
-        uint8_t head[TL_VECTOR_HEAD] = {0};
-        struct iovec vector = {head, sizeof head};
-        if (!tl_vector_note[i].kept ||
-            tl_trace(target, PTRACE_GETREGSET, task->tid, tl_vector_note[i].note,
-                     (uint64_t)(uintptr_t)&vector) != 0 ||
-            !tl_vector_live(head))
+        size_t size;
+        int error = 0;
+        if (!tl_vector_note[i].kept)
             continue;
-        size_t size = tl_vector_size(head);
-        uint8_t *bytes = size <= VECTORS_SIZE_MAX ? malloc(size) : NULL;
-        vector = (struct iovec){bytes, size};
-        if (!bytes || tl_trace(target, PTRACE_GETREGSET, task->tid, tl_vector_note[i].note,
-                               (uint64_t)(uintptr_t)&vector) != 0) {
-            free(bytes);
-            return TL_E_NOMEM;
-        }
+        uint8_t *bytes = vectors_read(target, task, tl_vector_note[i].note, &size, &error);
+        if (error)
+            return error;
+        if (!bytes)
+            continue;
         free(task->vectors);
         task->vectors = bytes;
-        task->vectors_size = vector.iov_len;
+        task->vectors_size = size;
         task->vectors_note = tl_vector_note[i].note;
     }
     return 0;

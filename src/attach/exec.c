@@ -259,13 +259,17 @@ static int stub_reached(struct tl_exec *exec, struct tl_regs *regs)
 
 // ---- stops --------------------------------------------------------------------------------------
 
-static int call_begins(struct tl_exec *exec, struct tl_regs *regs)
+static int call_begins(struct tl_exec *exec, struct tl_regs *regs,
+                       const struct __ptrace_syscall_info *info)
 {
     struct tl_exec_call call;
+    uint64_t args[6];
+    for (size_t i = 0; i < TL_ARRAY_COUNT(args); i++)
+        args[i] = info->entry.args[i];
     if (exec->phase == PHASE_ENTRY)
         return tl_regs_pc(regs) == tl_entry_stub_pc(exec->stub) ? stub_reached(exec, regs)
                                                                 : TL_EXEC_PENDING;
-    if (!tl_regs_call_execs(regs, &call)) {
+    if (!tl_call_execs(info->entry.nr, args, &call)) {
         if (++exec->other_calls <= OTHER_CALLS_MAX)
             return TL_EXEC_PENDING;
         exec_let_go(exec);
@@ -288,7 +292,7 @@ static int call_stop(struct tl_exec *exec)
         tl_trace_get_regs(exec->target, exec->tid, &regs) != 0)
         return exec_refuse(exec, TL_E_UNSUPPORTED, "the kernel does not tell its system calls");
     if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
-        return call_begins(exec, &regs);
+        return call_begins(exec, &regs, &info);
     if (exec->phase == PHASE_CALL) {
         exec_let_go(exec);
         return TL_EXEC_FAILED;

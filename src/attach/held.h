@@ -145,7 +145,7 @@ int tl_vectors_keep(struct tl_target *target, struct tl_task *task);
 void tl_vectors_give_back(struct tl_target *target, struct tl_task *task);
 
 // ---- inject.c
-// A free place, from which a stub leads to pc, for TL_STUB_SIZE_MAX bytes of code that nobody owns.
+// A free place, from which a stub leads to pc, for a stub's room of bytes that nobody owns.
 int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_diag *diag);
 // Puts the borrowed thread where the kernel can finish the call that it was stopped in, as if nothing had been.
 void tl_call_hand_back(struct tl_target *target);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,10 @@
 #define CANDIDATES_MAX 256  // threads looked at
 #define BORROW_TRIES_MAX 16 // threads stopped in turn until one will do
 #define CALL_RETRIES_MAX 64 // signals that come first
+
+#ifndef PTRACE_GETSIGMASK // Linux 3.11
+#define PTRACE_GETSIGMASK 0x420a
+#endif
 
 #define NOT_IN_TIME "it did not stop in time"
 
@@ -40,17 +45,17 @@
 
 // ---- a place for the stub -----------------------------------------------------------------------
 
-// The last free run of TL_STUB_SIZE_MAX bytes in bytes[from..size). size: none.
+// The last free run of a stub's room in bytes[from..size). size: none.
 static size_t free_run(const uint8_t *bytes, size_t from, size_t size)
 {
-    for (size_t at = size & ~(size_t)(STUB_ALIGN - 1); at >= from + TL_STUB_SIZE_MAX;
-         at -= STUB_ALIGN) {
-        size_t start = at - TL_STUB_SIZE_MAX, same = 1;
+    const size_t room = tl_stub_needs.room;
+    for (size_t at = size & ~(size_t)(STUB_ALIGN - 1); at >= from + room; at -= STUB_ALIGN) {
+        size_t start = at - room, same = 1;
         if (bytes[start] != 0x00 && bytes[start] != 0xcc)
             continue;
-        while (same < TL_STUB_SIZE_MAX && bytes[start + same] == bytes[start])
+        while (same < room && bytes[start + same] == bytes[start])
             same++;
-        if (same == TL_STUB_SIZE_MAX)
+        if (same == room)
             return start;
     }
     return size;
@@ -176,17 +181,44 @@ static bool slack_possible(const struct tl_map *map)
            strncmp(map->path, "/memfd:", 7) != 0;
 }
 
+// The end of a mapping, here and in its file. Bytes from *from on belong to no segment, though linkers that put
+// segments right behind each other leave some of the next one's there. False: none.
+struct slack {
+    uint8_t bytes[SLACK_SIZE_MAX], file[SLACK_SIZE_MAX];
+    tl_addr addr;
+    size_t from;
+};
+
+static bool slack_read(struct tl_target *target, const struct tl_map *map, struct slack *out)
+{
+    tl_addr end = segment_end(target, map);
+    if (!end || map->end - end > tl_page_size())
+        return false;
+    out->addr = map->end - SLACK_SIZE_MAX;
+    out->from = end > out->addr ? (size_t)(end - out->addr) : 0;
+    if (tl_target_read(target, out->addr, out->bytes, SLACK_SIZE_MAX, NULL) != 0)
+        return false;
+    int fd = tl_proc_open_mapped(target->pid, map, NULL);
+    if (fd < 0)
+        return false;
+    memset(out->file, 0, SLACK_SIZE_MAX);
+    bool got = pread(fd, out->file, SLACK_SIZE_MAX, (off_t)(map->file_off + (out->addr - map->start))) >= 0;
+    close(fd);
+    return got;
+}
+
+// The last run of a stub's room that is as the file has it: no stub is there.
 static tl_addr place_in_slack(struct tl_target *target, const struct tl_map *map)
 {
-    uint8_t bytes[SLACK_SIZE_MAX];
-    tl_addr end = segment_end(target, map);
-    tl_addr page = map->end - sizeof bytes;
-    if (!end || map->end - end < TL_STUB_SIZE_MAX || map->end - end > tl_page_size())
+    struct slack slack;
+    const size_t room = tl_stub_needs.room;
+    if (!slack_read(target, map, &slack))
         return 0;
-    if (tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
-        return 0;
-    size_t at = free_run(bytes, end > page ? (size_t)(end - page) : 0, sizeof bytes);
-    return at < sizeof bytes ? page + at : 0;
+    for (size_t at = SLACK_SIZE_MAX; at >= slack.from + room; at -= STUB_ALIGN) {
+        if (memcmp(slack.bytes + at - room, slack.file + at - room, room) == 0)
+            return slack.addr + at - room;
+    }
+    return 0;
 }
 
 // Stubs in bytes[end..size) at addr that no task stands in get the bytes `there` back.
@@ -194,7 +226,7 @@ static void stubs_wipe(struct tl_target *target, pid_t writer, tl_addr addr, con
                        const uint8_t *there, size_t end, size_t size)
 {
     end = (end + STUB_ALIGN - 1) & ~(size_t)(STUB_ALIGN - 1);
-    for (size_t at = end; at + TL_STUB_SIZE_MAX <= size; at += STUB_ALIGN) {
+    for (size_t at = end; at + tl_stub_needs.room <= size; at += STUB_ALIGN) {
         size_t stub = tl_stub_match(bytes + at, size - at);
         if (stub && addr + at != target->stub.addr && !any_pc_in(target, addr + at, stub))
             (void)tl_memory_write(target, writer, addr + at, there + at, stub, NULL, NULL);
@@ -214,17 +246,9 @@ static void sweep_vdso(struct tl_target *target, pid_t writer)
 
 static void sweep_slack(struct tl_target *target, pid_t writer, const struct tl_map *map)
 {
-    uint8_t bytes[SLACK_SIZE_MAX], there[SLACK_SIZE_MAX] = {0};
-    tl_addr end = segment_end(target, map), page = map->end - sizeof bytes;
-    if (!end || map->end - end > tl_page_size() || tl_target_read(target, page, bytes, sizeof bytes, NULL) != 0)
-        return;
-    int fd = tl_proc_open_mapped(target->pid, map, NULL);
-    if (fd < 0)
-        return;
-    if (pread(fd, there, sizeof there, (off_t)(map->file_off + (page - map->start))) >= 0)
-        stubs_wipe(target, writer, page, bytes, there, end > page ? (size_t)(end - page) : 0,
-                   sizeof bytes);
-    close(fd);
+    struct slack slack;
+    if (slack_read(target, map, &slack))
+        stubs_wipe(target, writer, slack.addr, slack.bytes, slack.file, slack.from, SLACK_SIZE_MAX);
 }
 
 static int sweep_run(void *opaque)
@@ -266,22 +290,38 @@ int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_
         return error;
     for (size_t i = 0; i < maps.count && !addr; i++) {
         const struct tl_map *map = &maps.map[i];
-        if (slack_possible(map) && place_reaches(target, map->end - TL_STUB_SIZE_MAX, pc))
+        if (slack_possible(map) && place_reaches(target, map->end - tl_stub_needs.room, pc))
             addr = place_in_slack(target, map);
     }
     tl_maps_deinit(&maps);
     if (!addr)
         return tl_diag_set(diag, TL_E_UNSUPPORTED,
-                           "pid %d: no %d unused bytes in any executable page to start from%s",
-                           target->pid, TL_STUB_SIZE_MAX,
+                           "pid %d: no %zu unused bytes in any executable page to start from%s",
+                           target->pid, tl_stub_needs.room,
                            place_reaches(target, 0, pc) ? "" : " that lead back to the thread");
     *out = addr;
+    return 0;
+}
+
+// What a stub holds of a stopped task besides its general registers.
+static int stub_more(struct tl_target *target, const struct tl_task *task, struct tl_stub_more *out)
+{
+    *out = (struct tl_stub_more){.mask = 0};
+    struct iovec vector = {out->set, tl_stub_needs.size};
+    if (tl_stub_needs.note && tl_trace(target, PTRACE_GETREGSET, task->tid, tl_stub_needs.note,
+                                       (uint64_t)(uintptr_t)&vector) != 0)
+        return TL_E_GONE;
+    // The kernel gives the one that it goes back to, where a call has put another in its place.
+    if (tl_stub_needs.mask && tl_trace(target, PTRACE_GETSIGMASK, task->tid, sizeof out->mask,
+                                       (uint64_t)(uintptr_t)&out->mask) != 0)
+        return TL_E_GONE;
     return 0;
 }
 
 int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_diag *diag)
 {
     struct tl_stub *stub = &target->stub;
+    struct tl_stub_more more;
     uint8_t code[TL_STUB_SIZE_MAX], there[TL_STUB_SIZE_MAX];
     if (stub->addr && !place_reaches(target, stub->addr, tl_regs_pc(&task->regs)))
         tl_stub_restore(target); // a signal has led the thread far away
@@ -289,12 +329,14 @@ int tl_stub_prepare(struct tl_target *target, struct tl_task *task, struct tl_di
         tl_addr addr = 0;
         int error = tl_stub_place(target, tl_regs_pc(&task->regs), &addr, diag);
         if (!error)
-            error = tl_target_read(target, addr, stub->before, sizeof stub->before, diag);
+            error = tl_target_read(target, addr, stub->before, tl_stub_needs.room, diag);
         if (error)
             return error;
         stub->addr = addr;
     }
-    size_t size = tl_stub_build(&task->regs, stub->addr, code);
+    if (stub_more(target, task, &more) != 0)
+        return tl_gone(target, diag);
+    size_t size = tl_stub_build(&task->regs, &more, stub->addr, code);
     stub->size = size;
     int error = tl_target_read(target, stub->addr, there, size, diag);
     if (error)
@@ -313,10 +355,10 @@ tl_addr tl_stub_left(struct tl_target *target, tl_addr pc)
                             (slack_possible(map) && map->end - pc <= tl_page_size()));
     if (!possible)
         return 0;
-    for (tl_addr at = last; last - at < TL_STUB_SIZE_MAX && at != 0; at -= STUB_ALIGN) {
-        if (tl_target_read(target, at, bytes, sizeof bytes, NULL) != 0)
+    for (tl_addr at = last; last - at < tl_stub_needs.room && at != 0; at -= STUB_ALIGN) {
+        if (tl_target_read(target, at, bytes, tl_stub_needs.room, NULL) != 0)
             continue;
-        size_t size = tl_stub_match(bytes, sizeof bytes);
+        size_t size = tl_stub_match(bytes, tl_stub_needs.room);
         if (size && pc - at < size)
             return tl_stub_home(bytes, at);
     }

@@ -7,14 +7,16 @@
 //             branch             to where the thread was
 //
 // The stub holds its thread's registers as code and literals, so a thread that is let go anywhere in it
-// gets home without a stack, a signal frame or the controller.
+// gets home without a stack or the controller. Where no code can lead everywhere with all registers as they
+// were, the way home is a signal frame in the stub, and the kernel's own return from a handler.
 #ifndef TL_ATTACH_ISA_H
 #define TL_ATTACH_ISA_H
 
 #include "base/types.h"
 
 #define TL_REGS_WORDS_MAX 40
-#define TL_STUB_SIZE_MAX 128
+#define TL_STUB_SIZE_MAX 960
+#define TL_STUB_SET_MAX 264
 
 // General registers as PTRACE_GETREGSET NT_PRSTATUS gives them, size bytes of word; behind them what
 // tl_regs_more names, and what attach found out about the thread's system call.
@@ -91,26 +93,29 @@ void tl_regs_signalled(const struct tl_regs *home, bool caught, struct tl_regs *
 // A call without effect that takes no argument.
 extern const long tl_call_nothing;
 
-// Register sets that a system call loses a part of, and whether one, by its first bytes, has such a part
-// now. 0: none.
+// Register sets that a system call loses a part of, and whether one has such a part now. 0: none.
 #define TL_VECTOR_NOTES 2
-#define TL_VECTOR_HEAD 16
+#define TL_VECTOR_HEAD_MAX 40
 struct tl_vector_note {
     unsigned note;
     bool kept; // it can be read before and written behind the call
 };
 extern const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES];
-bool tl_vector_live(const uint8_t head[TL_VECTOR_HEAD]);
-// Bytes of the whole set.
-size_t tl_vector_size(const uint8_t head[TL_VECTOR_HEAD]);
+// How much of a set comes before the registers, at most TL_VECTOR_HEAD_MAX.
+extern const size_t tl_vector_head;
+// By the first size bytes of the set, tl_vector_head at least: with these alone "live" may be said of one that
+// isn't when all is there.
+bool tl_vector_live(const uint8_t *set, size_t size);
+// Bytes of the whole set, by its head.
+size_t tl_vector_size(const uint8_t *head);
 
 // ---- launching and executing
 
-// In the stop at the start of a system call: the call is left out, and the thread goes on at pc. The note of the
-// register set, one int, that must hold -1 for that; 0: the registers say it.
+// In the stop at the start of the entry stub's system call: the call is left out, and the thread goes on at pc.
+// The note of the register set, one int, that must hold -1 for that; 0: the registers say it.
 unsigned tl_regs_skip_call(struct tl_regs *regs, tl_addr pc);
-// Whether the thread is in such a stop for a call that executes another program; its arguments, if so.
-bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out);
+// Whether a call of that number executes another program; what its arguments name, if so.
+bool tl_call_execs(uint64_t number, const uint64_t args[6], struct tl_exec_call *out);
 
 // A breakpoint instruction; the pc that it reports lies pc bytes behind it.
 struct tl_breakpoint {
@@ -120,19 +125,33 @@ extern const struct tl_breakpoint tl_breakpoint;
 
 // ---- the stub
 
+// Free bytes that one needs, at most TL_STUB_SIZE_MAX, and what it holds besides the general registers: a
+// register set (note 0: none; size at most TL_STUB_SET_MAX), and the thread's signal mask.
+extern const struct tl_stub_needs {
+    size_t room;
+    unsigned note;
+    size_t size;
+    bool mask;
+} tl_stub_needs;
+struct tl_stub_more {
+    uint8_t set[TL_STUB_SET_MAX];
+    uint64_t mask;
+};
+
 // Registers for one call through the stub at stub_addr; home is left as it is.
 void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
                        const uint64_t args[6], struct tl_regs *out);
 // A stub at stub_addr can lead to pc without changing a register. It always leads to a program's entry.
 bool tl_stub_reaches(tl_addr stub_addr, tl_addr pc);
 // Writes the stub that leads from stub_addr to home. Returns its size.
-size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[TL_STUB_SIZE_MAX]);
+size_t tl_stub_build(const struct tl_regs *home, const struct tl_stub_more *more, tl_addr stub_addr,
+                     uint8_t out[TL_STUB_SIZE_MAX]);
 // Code that stores entry at entry_word, makes a system call without effect and goes on at entry. Returns
 // its size.
 size_t tl_entry_stub_build(tl_addr entry, tl_addr entry_word, uint8_t out[TL_STUB_SIZE_MAX]);
 // Where the thread is in that call.
 tl_addr tl_entry_stub_pc(tl_addr stub);
-// Size of the stub that bytes start with, 0: it is none of ours.
+// Size of the stub that bytes start with, 0: it is none of ours. Its code is all that a pc can be in.
 size_t tl_stub_match(const uint8_t *bytes, size_t size);
 // Where the stub at addr, whose bytes match, leads to.
 tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr);

@@ -5,6 +5,7 @@
 // No instruction of arm64 jumps anywhere without a register, so the stub lies where a branch leads home:
 // within 128 MiB, in the vDSO or behind some library's code.
 #include "arch/arm64/kernel_registers.h"
+#include "arch/hidden_call.h"
 #include "attach/isa.h"
 #include "attach/target.h"
 #include "emit/emit.h"
@@ -28,31 +29,14 @@ enum {
 _Static_assert(WORD_ARGUMENT < TL_REGS_WORDS_MAX, "registers fit");
 
 #define INSN_SIZE 4u
+#define STUB_ROOM 128u
 #define PSTATE_BTYPE UINT64_C(0xc00) // Arm ARM, SPSR_EL1
 #define NOTE_TLS 0x401u          // NT_ARM_TLS, linux/elf.h
 #define NOTE_SYSTEM_CALL 0x404u  // NT_ARM_SYSTEM_CALL
 #define NOTE_SVE 0x405u          // NT_ARM_SVE
 #define NOTE_SSVE 0x40bu         // NT_ARM_SSVE
 
-// System call numbers of the generic table (asm-generic/unistd.h, Linux 6.12).
-enum {
-    NR_EXIT = 93,
-    NR_EXIT_GROUP = 94,
-    NR_RESTART_SYSCALL = 128,
-    NR_RT_SIGRETURN = 139,
-    NR_GETPID = 172,
-    NR_CLONE = 220,
-    NR_EXECVE = 221,
-    NR_EXECVEAT = 281,
-    NR_CLONE3 = 435,
-};
-
-// The kernel's own return values, never seen by user code (include/linux/errno.h, Linux 6.18).
-#define ERESTARTSYS 512
-#define ERESTARTNOINTR 513
-#define ERESTARTNOHAND 514
-#define ERESTART_RESTARTBLOCK 516
-#define EINTR_USER 4
+#define NR_GETPID 172u // asm-generic/unistd.h, Linux 6.12
 
 #define CODE_SVC 0xd4000001u     // svc #0
 #define CODE_BRANCH 0x14000000u  // b
@@ -64,9 +48,12 @@ const uint16_t tl_machine = EM_AARCH64;
 const struct tl_breakpoint tl_breakpoint = {{0x00, 0x00, 0x20, 0xd4}, INSN_SIZE, 0};
 const struct tl_regs_more tl_regs_more = {NOTE_TLS, WORD_TLS, 8};
 const struct tl_call_insn tl_call_insn = {{0x01, 0x00, 0x00, 0xd4}, INSN_SIZE};
-const long tl_call_nothing = NR_GETPID;
+const struct tl_call_words tl_call_words = {
+    .pc = WORD_PC, .first = 0, .number = REG_NR, .call = WORD_CALL, .argument = WORD_ARGUMENT};
+const struct tl_stub_needs tl_stub_needs = {.room = STUB_ROOM};
 // A call throws away what SVE has beyond the vector registers, and leaves streaming mode (Linux,
 // Documentation/arch/arm64/sve.rst and sme.rst, "System call behaviour").
+const size_t tl_vector_head = 16;
 const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{NOTE_SSVE, false}, {NOTE_SVE, true}};
 // struct pthread lies right below the thread pointer, and before it maybe nothing; its size is another in
 // some glibc. Known: 2.41.
@@ -108,147 +95,26 @@ bool tl_regs_native(const struct tl_regs *regs)
     return regs->size == WORD_COUNT * sizeof regs->word[0];
 }
 
-// ---- the thread's own calls ---------------------------------------------------------------------
-
-long tl_regs_call_number(const struct tl_regs *regs)
-{
-    return (long)regs->word[WORD_CALL] - 1;
-}
-
-int64_t tl_regs_call_result(const struct tl_regs *regs)
-{
-    return (int64_t)regs->word[0];
-}
-
-uint64_t tl_regs_call_first_argument(const struct tl_regs *regs)
-{
-    return regs->word[WORD_ARGUMENT];
-}
-
-bool tl_regs_call_restarts(const struct tl_regs *regs)
-{
-    int64_t result = tl_regs_call_result(regs);
-    return tl_regs_call_number(regs) >= 0 &&
-           (result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND ||
-            result == -ERESTART_RESTARTBLOCK);
-}
-
-// Calls that return EINTR to user code whenever they are woken by a stop, though they have done
-// nothing yet (signal(7), "never restarted"; sockets with a timeout return it too).
-static bool number_reissuable(long number)
-{
-    static const short numbers[] = {
-        4,   // io_getevents
-        22,  // epoll_pwait
-        63,  64,  65,  66,  // read, write, readv, writev
-        72,  73,  // pselect6, ppoll
-        137, // rt_sigtimedwait
-        188, 189, // msgrcv, msgsnd
-        192, 193, // semtimedop, semop
-        202, 203, 206, 207, 211, 212, // accept, connect, sendto, recvfrom, sendmsg, recvmsg
-        242, 243, // accept4, recvmmsg
-        269, // sendmmsg
-        292, // io_pgetevents
-        426, // io_uring_enter
-        441, // epoll_pwait2
-    };
-    for (size_t i = 0; i < TL_ARRAY_COUNT(numbers); i++) {
-        if (numbers[i] == number)
-            return true;
-    }
-    return false;
-}
-
-bool tl_regs_call_reissuable(const struct tl_regs *regs)
-{
-    return tl_regs_call_result(regs) == -EINTR_USER &&
-           number_reissuable(tl_regs_call_number(regs));
-}
-
-void tl_regs_reissue(struct tl_regs *regs)
-{
-    if (tl_regs_call_result(regs) == -ERESTART_RESTARTBLOCK)
-        regs->word[REG_NR] = NR_RESTART_SYSCALL; // as the kernel does it
-    regs->word[0] = regs->word[WORD_ARGUMENT];
-    regs->word[WORD_PC] -= INSN_SIZE;
-    regs->word[WORD_CALL] = 0;
-}
-
-bool tl_regs_call_ordinary(const struct tl_regs *begun)
-{
-    switch (begun->word[REG_NR]) {
-    case NR_EXIT:
-    case NR_EXIT_GROUP:
-    case NR_RT_SIGRETURN:
-    case NR_CLONE:
-    case NR_CLONE3:
-    case NR_EXECVE:
-    case NR_EXECVEAT:
-        return false;
-    default:
-        return true;
-    }
-}
-
 // x7 says in such a stop which of the two it is, and what is written to it is lost (report_syscall_enter
 // and _exit, arch/arm64/kernel/ptrace.c, Linux 6.12).
 void tl_regs_call_ended(struct tl_regs *ended, const struct tl_regs *begun,
                         const struct tl_regs *before)
 {
+    tl_hidden_call_ended(ended, begun, before);
     ended->word[7] = before->word[7];
-    ended->word[WORD_CALL] = begun->word[REG_NR] + 1;
-    ended->word[WORD_ARGUMENT] = begun->word[0];
-}
-
-bool tl_regs_call_suspected(const struct tl_regs *regs)
-{
-    return tl_regs_call_result(regs) == -EINTR_USER &&
-           number_reissuable((long)regs->word[REG_NR]);
-}
-
-long tl_regs_call_suspect(const struct tl_regs *regs)
-{
-    return (long)regs->word[REG_NR];
-}
-
-void tl_regs_call_known(struct tl_regs *regs, long number, uint64_t first_argument)
-{
-    regs->word[WORD_CALL] = (uint64_t)number + 1;
-    regs->word[WORD_ARGUMENT] = first_argument;
-}
-
-// The kernel restarts a call by a first argument that only it knows, and that the next call replaces.
-void tl_regs_settled(const struct tl_regs *home, struct tl_regs *out)
-{
-    *out = *home;
-    if (tl_regs_call_restarts(home))
-        tl_regs_reissue(out);
-}
-
-// It decides before it takes the signal, so the decision is made for it. Whether the handler wants its
-// calls restarted can't be seen: a call that it would not restart in any case ends.
-void tl_regs_signalled(const struct tl_regs *home, bool caught, struct tl_regs *out)
-{
-    int64_t result = tl_regs_call_result(home);
-    bool ends = caught && (result == -ERESTARTNOHAND || result == -ERESTART_RESTARTBLOCK);
-    tl_regs_settled(home, out);
-    if (!ends || !tl_regs_call_restarts(home))
-        return;
-    *out = *home;
-    out->word[0] = (uint64_t)-EINTR_USER;
-    out->word[WORD_CALL] = 0;
 }
 
 // ---- vector registers ---------------------------------------------------------------------------
 
 // struct user_sve_header: size, max_size (32 bits), vl, max_vl, flags, reserved (16 bits).
-bool tl_vector_live(const uint8_t head[TL_VECTOR_HEAD])
+bool tl_vector_live(const uint8_t *set, size_t size)
 {
     enum { FLAGS_OFF = 12, REGS_SVE = 1 }; // SVE_PT_REGS_SVE
-    return head[FLAGS_OFF] & REGS_SVE;
+    (void)size;
+    return set[FLAGS_OFF] & REGS_SVE;
 }
 
-size_t tl_vector_size(const uint8_t head[TL_VECTOR_HEAD])
+size_t tl_vector_size(const uint8_t *head)
 {
     uint32_t size;
     memcpy(&size, head, sizeof size);
@@ -261,17 +127,6 @@ unsigned tl_regs_skip_call(struct tl_regs *regs, tl_addr pc)
 {
     regs->word[WORD_PC] = pc;
     return NOTE_SYSTEM_CALL;
-}
-
-bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out)
-{
-    if (regs->word[REG_NR] == NR_EXECVE)
-        *out = (struct tl_exec_call){TL_EXEC_CWD, regs->word[0]};
-    else if (regs->word[REG_NR] == NR_EXECVEAT)
-        *out = (struct tl_exec_call){(int)regs->word[0], regs->word[1]};
-    else
-        return false;
-    return true;
 }
 
 // ---- the stub -----------------------------------------------------------------------------------
@@ -293,7 +148,7 @@ static const uint8_t stub_regs[] = {0, 1, 2, 3, 4, 5, REG_NR};
 #define STUB_SIZE (STUB_HOME_OFF + 8u)
 #define STUB_FAR_LOAD (CODE_LOAD | (uint32_t)((STUB_HOME_OFF - STUB_BRANCH_OFF) / INSN_SIZE) << 5 | 16u)
 #define STUB_FAR_BRANCH 0xd61f0200u // br x16
-_Static_assert(STUB_SIZE <= TL_STUB_SIZE_MAX, "stub fits");
+_Static_assert(STUB_SIZE <= STUB_ROOM && STUB_ROOM <= TL_STUB_SIZE_MAX, "stub fits");
 
 static void put_insn(uint8_t *at, uint32_t insn)
 {
@@ -330,12 +185,14 @@ void tl_regs_make_call(const struct tl_regs *home, tl_addr stub_addr, long nr,
 bool tl_stub_reaches(tl_addr stub_addr, tl_addr pc)
 {
     int64_t far = (int64_t)(pc - stub_addr);
-    return far >= -CODE_BRANCH_REACH + TL_STUB_SIZE_MAX && far < CODE_BRANCH_REACH;
+    return far >= -CODE_BRANCH_REACH + (int64_t)STUB_ROOM && far < CODE_BRANCH_REACH;
 }
 
-size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[TL_STUB_SIZE_MAX])
+size_t tl_stub_build(const struct tl_regs *home, const struct tl_stub_more *more, tl_addr stub_addr,
+                     uint8_t out[TL_STUB_SIZE_MAX])
 {
     struct tl_regs settled;
+    (void)more;
     tl_regs_settled(home, &settled);
     memset(out, 0, STUB_SIZE);
     put_insn(out, CODE_SVC);

@@ -25,10 +25,11 @@
 
 #define STUB_MOVES 9
 #define MOVE_SIZE 10u // rex.w b8+r imm64
+#define STUB_ROOM 128u
 #define STUB_SIZE (SYSCALL_SIZE + STUB_MOVES * MOVE_SIZE + 6u + 8u)
 
 _Static_assert(sizeof(struct user_regs_struct) <= TL_REGS_WORDS_MAX * 8, "registers fit");
-_Static_assert(STUB_SIZE <= TL_STUB_SIZE_MAX, "stub fits");
+_Static_assert(STUB_SIZE <= STUB_ROOM && STUB_ROOM <= TL_STUB_SIZE_MAX, "stub fits");
 
 const uint16_t tl_machine = EM_X86_64;
 const struct tl_breakpoint tl_breakpoint = {{0xcc}, 1, 1}; // int3
@@ -36,6 +37,8 @@ const struct tl_regs_more tl_regs_more = {0};
 const struct tl_call_insn tl_call_insn = {.size = 0};
 const long tl_call_nothing = SYS_getpid;
 const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{0}};
+const size_t tl_vector_head = 0;
+const struct tl_stub_needs tl_stub_needs = {.room = STUB_ROOM};
 // glibc, nptl/descr.h, struct pthread; musl, pthread_impl.h. The pointer's own word comes first.
 const struct tl_tid_place tl_tid_place = {{0x2d0, 0x30}, 8, 2048};
 const struct tl_sigreturn_code tl_sigreturn_code = {.size = 0}; // a handler has a restorer
@@ -189,13 +192,14 @@ void tl_regs_signalled(const struct tl_regs *home, bool caught, struct tl_regs *
     *out = *home;
 }
 
-bool tl_vector_live(const uint8_t head[TL_VECTOR_HEAD])
+bool tl_vector_live(const uint8_t *set, size_t size)
 {
-    (void)head;
+    (void)set;
+    (void)size;
     return false; // a call leaves vector registers alone
 }
 
-size_t tl_vector_size(const uint8_t head[TL_VECTOR_HEAD])
+size_t tl_vector_size(const uint8_t *head)
 {
     (void)head;
     return 0;
@@ -229,13 +233,12 @@ unsigned tl_regs_skip_call(struct tl_regs *regs, tl_addr pc)
     return 0;
 }
 
-bool tl_regs_call_execs(const struct tl_regs *regs, struct tl_exec_call *out)
+bool tl_call_execs(uint64_t number, const uint64_t args[6], struct tl_exec_call *out)
 {
-    struct user_regs_struct user = regs_user(regs);
-    if (user.orig_rax == SYS_execve)
-        *out = (struct tl_exec_call){TL_EXEC_CWD, user.rdi};
-    else if (user.orig_rax == SYS_execveat)
-        *out = (struct tl_exec_call){(int)user.rdi, user.rsi};
+    if (number == SYS_execve)
+        *out = (struct tl_exec_call){TL_EXEC_CWD, args[0]};
+    else if (number == SYS_execveat)
+        *out = (struct tl_exec_call){(int)args[0], args[1]};
     else
         return false;
     return true;
@@ -260,9 +263,11 @@ bool tl_stub_reaches(tl_addr stub_addr, tl_addr pc)
     return true;
 }
 
-size_t tl_stub_build(const struct tl_regs *home, tl_addr stub_addr, uint8_t out[TL_STUB_SIZE_MAX])
+size_t tl_stub_build(const struct tl_regs *home, const struct tl_stub_more *more, tl_addr stub_addr,
+                     uint8_t out[TL_STUB_SIZE_MAX])
 {
     struct tl_regs settled = *home;
+    (void)more;
     (void)stub_addr;
     if (tl_regs_call_restarts(home))
         tl_regs_reissue(&settled);

@@ -21,8 +21,13 @@ static char *put_hex(char *at, unsigned long value)
 
 static void ready(void)
 {
-    char line[64] = {'r', 'e', 'a', 'd', 'y'};
-    char *at = put_hex(line + 5, (unsigned long)bare_one);
+    char line[64], *at = line; // not filled: compilers may call memset for that
+    *at++ = 'r';
+    *at++ = 'e';
+    *at++ = 'a';
+    *at++ = 'd';
+    *at++ = 'y';
+    at = put_hex(at, (unsigned long)bare_one);
     at = put_hex(at, (unsigned long)bare_window);
     *at++ = '\n';
     call(SYS_write, 1, (long)line, at - line, 0, 0);

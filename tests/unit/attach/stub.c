@@ -65,7 +65,7 @@ static void stub_leads_to(const struct tl_regs *home, const struct user_regs_str
 {
     uint8_t stub[TL_STUB_SIZE_MAX];
     uc_engine *uc;
-    size_t size = tl_stub_build(home, (tl_addr)(uintptr_t)stub, stub);
+    size_t size = tl_stub_build(home, NULL, (tl_addr)(uintptr_t)stub, stub);
     uint64_t flags = 0xad7, pc = 0;
     assert_true(size > SYSCALL_SIZE && size <= sizeof stub);
     assert_memory_equal(stub, "\x0f\x05", 2);
@@ -202,7 +202,7 @@ static void stubs_are_recognised_whole(void **state)
     struct tl_regs home;
     uint8_t stub[TL_STUB_SIZE_MAX] = {0}, changed[TL_STUB_SIZE_MAX];
     regs_random(&user, &home);
-    size_t size = tl_stub_build(&home, STUB_ADDR, stub);
+    size_t size = tl_stub_build(&home, NULL, STUB_ADDR, stub);
     assert_int_equal(tl_stub_match(stub, sizeof stub), size);
     assert_int_equal(tl_stub_match(stub, size - 1), 0);
     assert_int_equal(tl_stub_match(stub + 1, size), 0);
