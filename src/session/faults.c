@@ -224,7 +224,8 @@ static int guard_commit(struct tl_batch *batch, struct tl_session_guard *guard,
                               diag);
     for (int i = 0; !error && i < COMMIT_TRIES_MAX; i++) {
         error = tl_install_commit(guard->install, space, plans, guard->count, guard->results, diag);
-        if (error != TL_E_AGAIN) // some thread has no pointer of its own: known now
+        // Some thread has no pointer of its own, which is known now; or one did not stop in time.
+        if (error != TL_E_AGAIN && error != TL_E_BUSY)
             break;
         error = i + 1 < COMMIT_TRIES_MAX ? 0 : error;
     }
@@ -244,7 +245,9 @@ static int guards_place(struct tl_batch *batch, struct tl_diag *diag)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
     struct tl_session_guard *guard = &batch->guard[batch->guard_count];
     *guard = (struct tl_session_guard){0};
-    int error = tl_install_prepare(batch->target, &options, &guard->install, diag);
+    int error = TL_E_BUSY; // no thread could be stopped in time: a busy machine
+    for (int i = 0; error == TL_E_BUSY && i < COMMIT_TRIES_MAX; i++)
+        error = tl_install_prepare(batch->target, &options, &guard->install, diag);
     if (!error) {
         batch->guard_count++;
         error = guard_requests(batch, guard, requests, diag);

@@ -98,6 +98,28 @@ static bool in_go_runtime(const struct tl_batch *batch, size_t index)
            !tl_analysis_stack_check(module->analysis, site->function, &behind);
 }
 
+// Reasons that the kernel does not share.
+static bool kernel_may(enum tl_refusal refusal)
+{
+    return refusal == TL_REFUSE_NONE || tl_refusal_of_jump(refusal) ||
+           refusal == TL_REFUSE_SYSCALL || refusal == TL_REFUSE_PC_USE;
+}
+
+// Why nobody may write a breakpoint there: it may be data, or lie between a load-exclusive and its
+// store. For who asks for the kernel, where nothing was analysed.
+static enum tl_refusal site_refusal(struct tl_module *module, tl_addr vaddr)
+{
+    struct tl_site_facts facts = {0};
+    if (tl_module_analyse(module, NULL) ||
+        tl_analysis_site(module->analysis, vaddr, &facts, NULL) || facts.insn_count == 0)
+        return TL_REFUSE_UNKNOWN_CODE;
+    const struct tl_insn *insn = &facts.insn[0];
+    enum tl_refusal refusal = (enum tl_refusal)facts.refusal;
+    if (refusal == TL_REFUSE_NONE && insn->reloc == TL_RELOC_REFUSE)
+        refusal = (enum tl_refusal)insn->refusal;
+    return kernel_may(refusal) ? TL_REFUSE_NONE : refusal;
+}
+
 // A site goes to the kernel if it was asked for, or if no jump was found for a reason that the
 // kernel does not share.
 static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
@@ -113,8 +135,7 @@ static bool site_wants_kernel(const struct tl_batch *batch, size_t index)
         return false;
     if (state->rung != TL_RUNG_REFUSED || in_go_runtime(batch, index))
         return false;
-    return tl_refusal_of_jump(state->refusal) || state->refusal == TL_REFUSE_SYSCALL ||
-           state->refusal == TL_REFUSE_PC_USE;
+    return state->refusal != TL_REFUSE_NONE && kernel_may((enum tl_refusal)state->refusal);
 }
 
 static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
@@ -125,6 +146,12 @@ static void sites_collect(struct tl_batch *batch, struct kernel_work *work)
         const struct tl_site *site = &batch->sites.site[i];
         struct tl_module *module = tl_modules_get(batch->modules, site->module);
         uint64_t off = 0;
+        bool asked = batch->session->options.method == TL_METHOD_KERNEL;
+        enum tl_refusal refusal = asked ? site_refusal(module, site->vaddr) : TL_REFUSE_NONE;
+        if (refusal) {
+            batch->state[i].refusal = refusal;
+            continue;
+        }
         const char *path = module_path(batch, work, site->module);
         if (!path || !site_file_off(module, site->vaddr, &off)) {
             batch->state[i].refusal = TL_REFUSE_NO_FILE_OFFSET;
