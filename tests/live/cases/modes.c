@@ -18,27 +18,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "called.h"
+
 #define SECCOMP_CALLS 100000
 #define ALARM_CALLS 60000000
 #define FORKS 200
-#define PAGE 4096u
 
 extern char **environ;
 
 // Alone on its page, so that a mode may change the page's rights or move it.
 __asm__(".text\n"
-        ".p2align 12\n"
+        ".balign 0x10000\n" // the largest page there is
         ".globl called\n"
-        ".type called, @function\n"
-        "called:\n"
-        "    push %rbx\n"
-        "    lea 1(%rdi), %rbx\n"
-        "    mov %rbx, %rax\n"
-        "    pop %rbx\n"
-        "    ret\n"
-        ".size called, . - called\n"
-        ".p2align 12\n");
+        ".type called, %function\n"
+        "called:\n" CALLED_TEXT ".size called, . - called\n"
+        ".balign 0x10000\n");
 uint64_t called(uint64_t value);
+
+static size_t page_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
 
 static void fail(const char *what)
 {
@@ -217,6 +217,7 @@ static void seccomp_mode(void)
 static void *alloc_main(void *opaque)
 {
     uintptr_t sum = (uintptr_t)opaque;
+    size_t page = page_size();
     for (size_t i = 1; i < 3000; i++) {
         char *p = malloc(i % 700), *q = calloc(1, i % 90 + 1);
         p = realloc(p, i % 5000 + 1);
@@ -226,9 +227,9 @@ static void *alloc_main(void *opaque)
         free(q);
         if (i % 100 == 0) {
             void *map =
-                mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            mprotect(map, PAGE, PROT_READ);
-            munmap(map, PAGE);
+                mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            mprotect(map, page, PROT_READ);
+            munmap(map, page);
         }
     }
     return (void *)sum;
@@ -250,21 +251,27 @@ static void alloc_mode(void)
 
 // ---- modes that are attached to: lines of numbers, each a count of calls ------------------------
 
+// The text moves to memory of no file.
+static void text_move(void)
+{
+    size_t size = page_size();
+    char *page = (char *)(uintptr_t)called;
+    if (mmap(page, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+        page)
+        fail("mmap");
+    memcpy(page, CALLED_CODE, sizeof CALLED_CODE - 1);
+    mprotect(page, size, PROT_READ | PROT_EXEC);
+    __builtin___clear_cache(page, page + sizeof CALLED_CODE - 1);
+}
+
 static void serve(void)
 {
     char line[64];
     printf("ready\n");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        if (line[0] == 'm') { // the text moves to memory of no file
-
-            void *page = (void *)(uintptr_t)called;
-
-            if (mmap(page, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                     -1, 0) != page)
-                fail("mmap");
-            memcpy(page, "\x53\x48\x8d\x5f\x01\x48\x89\xd8\x5b\xc3", 10); // called, as assembled
-            mprotect(page, PAGE, PROT_READ | PROT_EXEC);
+        if (line[0] == 'm') {
+            text_move();
         } else {
             call(strtoull(line, NULL, 10));
         }
@@ -290,7 +297,7 @@ static void leaderless_mode(void)
 
 static void writable_mode(void)
 {
-    mprotect((void *)(uintptr_t)called, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
+    mprotect((void *)(uintptr_t)called, page_size(), PROT_READ | PROT_WRITE | PROT_EXEC);
     serve();
 }
 

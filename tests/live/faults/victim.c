@@ -1,10 +1,10 @@
 // Takes commands on its standard input, one a line, and answers each with one line:
 //   install HANDLER FLAGS   handles all four signals; FLAGS of "sandcm": siginfo, alternate stack,
-//                           nodefer, divisions only, compiled code, made at run time
-//   call FORM WHAT          calls a form; the handler does WHAT: skip, fix, jump, next (fault again)
-//   fork FORM WHAT          the same in a child
-//   direct                  calls a handler as a function, with all sorts of arguments
-//   raise                   sends a signal to itself while it stands nowhere special
+//                           nodefer, the other signal only, compiled code, made at run time
+//   call FORM WHAT          calls a form; the handler does WHAT: skip, fix, jump, next (fault
+//   again) fork FORM WHAT          the same in a child direct                  calls a handler as a
+//   function, with all sorts of arguments raise                   sends a signal to itself while it
+//   stands nowhere special
 // The answer tells what handler and caller saw, so a probed run's equals a bare run's.
 #include <setjmp.h>
 #include <signal.h>
@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
+#include "context.h"
 #include "forms.h"
 
 static long answer(void)
@@ -29,13 +29,14 @@ enum what { SKIP, FIX, JUMP, NEST };
 static struct {
     const struct form *form;
     enum what what;
-    int faults, direct;
+    int faults, direct, informed;
     long sp;
     char seen[400];
     sigjmp_buf back;
 } now;
 
-static unsigned char *page;  // two pages that can't be read yet
+static size_t page_size;
+static unsigned char *page;   // two pages that can't be read yet
 static unsigned char *nopage; // mapped, but behind the end of its file
 static long call_form(const struct form *form);
 
@@ -49,16 +50,28 @@ static const char *fault_of(const struct form *form)
 // What a handler sees, told relative to the form's labels and to the caller's stack.
 static void seen_add(int sig, const siginfo_t *info, const ucontext_t *context)
 {
-    const char *pc = (const char *)(uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+    const char *pc = (const char *)context_pc(context);
     long addr = 0;
-    if (sig == SIGSEGV || sig == SIGBUS)
+    int code = 0;
+    if (INFO_ALWAYS || now.informed)
+        code = info->si_code;
+    if (code == 0)
+        addr = 0;
+    else if (sig == SIGSEGV || sig == SIGBUS)
         addr = (char *)info->si_addr - (char *)(sig == SIGBUS ? nopage : page);
     else
         addr = (char *)info->si_addr - fault_of(now.form);
     size_t used = strlen(now.seen);
     snprintf(now.seen + used, sizeof now.seen - used, " sig %d pc %+ld sp %+ld code %d addr %+ld",
-             sig, (long)(pc - fault_of(now.form)),
-             (long)context->uc_mcontext.gregs[REG_RSP] - now.sp, info->si_code, addr);
+             sig, (long)(pc - fault_of(now.form)), (long)context_sp(context) - now.sp, code, addr);
+}
+
+// What the form reads can be read, or can't.
+static void pages_open(const struct form *form, int open)
+{
+    mprotect(page, 2 * page_size, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (form->own)
+        mprotect(form->own, FORMS_OWN_SIZE, open ? PROT_READ | PROT_EXEC : PROT_NONE);
 }
 
 void handle(int sig, siginfo_t *info, void *opaque)
@@ -73,21 +86,21 @@ void handle(int sig, siginfo_t *info, void *opaque)
     seen_add(sig, info, context);
     switch (now.what) {
     case SKIP:
-        context->uc_mcontext.gregs[REG_RIP] += now.form->at[1] - now.form->at[0];
+        context_pc_add(context, now.form->at[1] - now.form->at[0]);
         break;
     case FIX:
-        mprotect(page, 2 * PAGE, PROT_READ | PROT_WRITE);
-        context->uc_mcontext.gregs[REG_RCX] = 1;
+        pages_open(now.form, 1);
+        context_fix(context);
         break;
     case NEST: // a fault inside the handler, of another kind
         now.what = SKIP;
         {
             const struct form *outer = now.form;
-            now.form = form_find(sig == SIGFPE ? "pun_load" : "pun_divide");
+            now.form = form_find(sig == OTHER_SIGNAL ? FORM_LOAD : FORM_OTHER);
             (void)call_form(now.form);
             now.form = outer;
         }
-        context->uc_mcontext.gregs[REG_RIP] += now.form->at[1] - now.form->at[0];
+        context_pc_add(context, now.form->at[1] - now.form->at[0]);
         break;
     case JUMP:
         siglongjmp(now.back, 1);
@@ -96,22 +109,7 @@ void handle(int sig, siginfo_t *info, void *opaque)
 
 static long call_form(const struct form *form)
 {
-    long result = 7;
-    const unsigned char *at = form->bus ? nopage : page;
-    if (form->call)
-        at -= 0x12345;
-    else if (form->far)
-        at -= 0x1000;
-    // The stack pointer at the form's entry is 8 below what it is here.
-    __asm__ volatile("lea -128(%%rsp), %%rsp\n\t"
-                     "mov %%rsp, %1\n\t"
-                     "xor %%edx, %%edx\n\t"
-                     "call *%3\n\t"
-                     "lea 128(%%rsp), %%rsp"
-                     : "+a"(result), "=m"(now.sp)
-                     : "D"(at), "r"(form->entry), "c"(0L)
-                     : "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "memory", "cc");
-    return result;
+    return form_call(form->entry, (form->bus ? nopage : page) - form->behind, &now.sp);
 }
 
 static void call(const struct form *form, enum what what)
@@ -119,9 +117,9 @@ static void call(const struct form *form, enum what what)
     long (*target)(void) = answer;
     volatile long result = -1;
     volatile int jumped = 0;
-    mprotect(page, 2 * PAGE, PROT_READ | PROT_WRITE);
+    pages_open(form, 1);
     memcpy(page, &target, sizeof target);
-    mprotect(page, 2 * PAGE, PROT_NONE);
+    pages_open(form, 0);
     now.form = form;
     now.what = what;
     now.faults = 0;
@@ -130,6 +128,9 @@ static void call(const struct form *form, enum what what)
         result = call_form(form);
     else
         jumped = 1;
+    pages_open(form, 0);
+    if (form->own)
+        mprotect(form->own, FORMS_OWN_SIZE, PROT_READ | PROT_EXEC);
     now.form = NULL;
     // An address read from the page is the same in every run of one program.
     printf("%s: faults %d%s result %ld jumped %d\n", form->name, now.faults, now.seen, result,
@@ -150,7 +151,8 @@ static void fork_call(const struct form *form, enum what what)
         printf("child: status %#x\n", (unsigned)status);
 }
 
-// All four signal numbers, with arguments that are nothing, garbage, or nearly what a frame looks like.
+// All four signal numbers, with arguments that are nothing, garbage, or nearly what a frame looks
+// like.
 static void direct(void)
 {
     void (*volatile handler[])(int, siginfo_t *, void *) = {handler_plain, handler_other,
@@ -166,23 +168,22 @@ static void direct(void)
             for (long off = -64; off < 64; off += 8)
                 handler[h](sigs[i], (siginfo_t *)(void *)(local + off + 304), local + off);
             // Just what the kernel would pass, at the top of a stack that ends right there.
-            direct_at_end(handler[h], sigs[i], page - 8);
+            direct_at_end(handler[h], sigs[i], page);
         }
     }
     printf("direct: %d calls\n", now.direct - 1);
     now.direct = 0;
 }
 
-// A handler made at run time, in memory of no file: movabs $handle, %rax; jmp *%rax.
+// A handler made at run time, in memory of no file.
 static void *handler_made(void)
 {
-    unsigned char code[] = {0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0};
     void (*to)(int, siginfo_t *, void *) = handle;
     unsigned char *at =
-        mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memcpy(code + 2, &to, sizeof to);
-    memcpy(at, code, sizeof code);
-    mprotect(at, PAGE, PROT_READ | PROT_EXEC);
+        mmap(NULL, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t size = jump_make(at, (uintptr_t)to);
+    mprotect(at, page_size, PROT_READ | PROT_EXEC);
+    __builtin___clear_cache((char *)at, (char *)at + size);
     return at;
 }
 
@@ -190,6 +191,7 @@ static void install(const char *name, const char *flags)
 {
     static const int sigs[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     struct sigaction action = {.sa_flags = strchr(flags, 's') ? SA_SIGINFO : 0};
+    now.informed = action.sa_flags != 0;
     action.sa_flags |= strchr(flags, 'a') ? SA_ONSTACK : 0;
     action.sa_flags |= strchr(flags, 'n') ? SA_NODEFER : 0;
     action.sa_sigaction = strcmp(name, "plain") == 0   ? handler_plain
@@ -200,7 +202,7 @@ static void install(const char *name, const char *flags)
     if (strchr(flags, 'm')) // made at run time
         action.sa_sigaction = (void (*)(int, siginfo_t *, void *))handler_made();
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
-        if (!strchr(flags, 'd') || sigs[i] == SIGFPE)
+        if (!strchr(flags, 'd') || sigs[i] == OTHER_SIGNAL)
             sigaction(sigs[i], &action, NULL);
     }
     printf("installed %s %s\n", name, flags);
@@ -208,11 +210,13 @@ static void install(const char *name, const char *flags)
 
 static void pages_make(void)
 {
-    char *low = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    page = (unsigned char *)low + PAGE; // a page that can be used lies before it
-    mprotect(page, 2 * PAGE, PROT_NONE);
+    page_size = (size_t)sysconf(_SC_PAGESIZE);
+    char *low =
+        mmap(NULL, 4 * page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page = (unsigned char *)low + page_size; // a page that can be used lies before it
+    mprotect(page, 2 * page_size, PROT_NONE);
     FILE *file = tmpfile();
-    nopage = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fileno(file), 0);
+    nopage = mmap(NULL, page_size, PROT_READ, MAP_SHARED, fileno(file), 0);
     stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
     sigaltstack(&stack, NULL);
     if (low == MAP_FAILED || nopage == MAP_FAILED)

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "machine.h"
+
 #define ROUNDS 512
 #define STACK_SIZE 0x20000u
 #define DATA_SIZE 256
-#define COMPARED_BELOW 128u // the red zone
 #define COMPARED_ABOVE 256u
-#define ARITHMETIC 0xcd5u
 #define FORMS_MAX 512
 
 struct form {
@@ -23,7 +23,7 @@ struct form {
 extern const struct form form_table[];
 
 struct registers {
-    uint64_t general[16], flags;
+    uint64_t general[REGISTERS], flags;
 };
 extern struct registers form_in, form_out;
 extern uint8_t form_data[DATA_SIZE];
@@ -59,20 +59,24 @@ static uint64_t hash_add(uint64_t hash, const void *bytes, size_t size)
 // One run; the stack pointer goes through all places of a page.
 static uint64_t form_round(const struct form *form, uint8_t *stack, unsigned round, uint64_t hash)
 {
-    uint8_t *sp = stack + STACK_SIZE / 2 + round * 8;
+    uint8_t *sp = stack + STACK_SIZE / 2 + round * STACK_STEP;
     random_fill(sp - COMPARED_BELOW, COMPARED_BELOW + COMPARED_ABOVE);
     random_fill(form_data, DATA_SIZE);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < REGISTERS; i++)
         form_in.general[i] =
             form->near >> i & 1 ? (uintptr_t)form_data + (random_word() & 0x78) : random_word();
-    form_in.general[4] = (uintptr_t)sp;
-    form_in.flags = (random_word() & ARITHMETIC & ~0x400u) | 2;
+    form_in.general[STACK_REGISTER] = (uintptr_t)sp;
+    form_in.flags = (random_word() & FLAGS_RANDOM) | FLAGS_SET;
     form_run(form->code);
-    form_out.flags &= ARITHMETIC;
+    form_out.flags &= FLAGS;
     hash = hash_add(hash, &form_out, sizeof form_out);
-    // A signal behind the instruction may use what is then below the red zone.
-    uint8_t *after = (uint8_t *)(uintptr_t)form_out.general[4];
-    const uint8_t *from = (after > sp ? after : sp) - COMPARED_BELOW;
+    // A signal before or behind the instruction may use what is then below the red zone.
+    const uint8_t *after = (const uint8_t *)(uintptr_t)form_out.general[STACK_REGISTER];
+    const uint8_t *from = sp - COMPARED_BELOW;
+    if (after > sp)
+        from = after - COMPARED_BELOW;
+    else if (after < from)
+        from = after;
     hash = hash_add(hash, from, (size_t)(sp + COMPARED_ABOVE - from));
     return hash_add(hash, form_data, DATA_SIZE);
 }

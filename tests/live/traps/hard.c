@@ -1,54 +1,31 @@
-// Two functions that no jump fits: linked low, where a branch back leads nowhere, with code on all
-// sides, their second instruction a branch's target. Reads commands, a letter a line, and answers
-// each with "ready"; ends with status 0 only if every result was right.
+// Functions that no jump fits: those of x86-64 for what lies around them; all, when started with
+// "full", for want of memory in reach. Reads commands, a letter a line, and answers each with
+// "ready"; ends with status 0 only if every result was right.
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
-#define CALLS 1000
+#include "code.h"
 
-// 0x90 as the last byte of a displacement leads back.
-__asm__(".macro crowd name\n"
-        ".globl \\name\n"
-        ".type \\name, @function\n"
-        "\\name:\n"
-        ".fill 160, 1, 0x90\n"
-        "    ret\n"
-        ".size \\name, . - \\name\n"
-        ".endm\n"
-        ".text\n"
-        "crowd crowd_one\n"
-        ".globl hard_push\n"
-        ".type hard_push, @function\n"
-        "hard_push:\n"
-        "    push %rbx\n"
-        "1:  .fill 6, 1, 0x90\n"
-        "    dec %esi\n"
-        "    jns 1b\n"
-        "    mov %rdi, %rbx\n"
-        "    lea 7(%rbx), %rax\n"
-        "    pop %rbx\n"
-        "    ret\n"
-        ".size hard_push, . - hard_push\n"
-        "crowd crowd_two\n"
-        ".globl hard_load\n"
-        ".type hard_load, @function\n"
-        "hard_load:\n"
-        "    mov (%rdi), %rax\n"
-        "1:  .fill 6, 1, 0x90\n"
-        "    dec %esi\n"
-        "    jns 1b\n"
-        "    ret\n"
-        ".size hard_load, . - hard_load\n"
-        "crowd crowd_three\n");
+#define CALLS 1000
+#define REACH ((uintptr_t)1 << 31) // of any branch, and more
+
+#define FUNCTION(name, text)                                                                       \
+    ".globl " name "\n"                                                                            \
+    ".type " name ", %function\n" name ":\n" text ".size " name ", . - " name "\n"
+__asm__(".text\n"
+        ".balign 16\n" FUNCTION("crowd_one", CROWD) FUNCTION("hard_push", HARD_PUSH)
+            FUNCTION("crowd_two", CROWD) FUNCTION("hard_load", HARD_LOAD)
+                FUNCTION("crowd_three", CROWD) FUNCTION("hard_alone", HARD_ALONE));
 uint64_t hard_push(uint64_t value, unsigned turns);
 uint64_t hard_load(const uint64_t *from, unsigned turns);
+uint64_t hard_alone(uint64_t value);
 void crowd_one(void);
 void crowd_two(void);
 void crowd_three(void);
@@ -62,7 +39,7 @@ static void fail(const char *what)
 static void call_many(void)
 {
     for (uint64_t i = 0; i < CALLS; i++) {
-        if (hard_push(i, 2) != i + 7 || hard_load(&i, 1) != i)
+        if (hard_push(i, 2) != i + 7 || hard_load(&i, 1) != i || hard_alone(i) != i + 9)
             fail("wrong result");
     }
 }
@@ -81,10 +58,10 @@ static void handler_fault(int sig, siginfo_t *info, void *opaque)
 {
     ucontext_t *context = opaque;
     (void)sig;
-    if ((uintptr_t)context->uc_mcontext.gregs[REG_RIP] != (uintptr_t)hard_load ||
-        info->si_addr != (void *)16 || context->uc_mcontext.gregs[REG_RDI] != 16)
+    if (context_pc(context) != (uintptr_t)hard_load || info->si_addr != (void *)16 ||
+        context_argument(context) != 16)
         _exit(3);
-    context->uc_mcontext.gregs[REG_RDI] = (greg_t)(uintptr_t)&there;
+    context_argument_set(context, (uintptr_t)&there);
     faults++;
 }
 
@@ -110,6 +87,20 @@ static void trap_block(void)
     sigfillset(&set);
     if (pthread_sigmask(SIG_SETMASK, &set, NULL) != 0)
         fail("sigmask");
+}
+
+// Nothing more can be mapped there.
+static void memory_fill(uintptr_t start, uintptr_t end)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    void *want = (void *)start; // NOLINT(performance-no-int-to-ptr)
+    void *got = mmap(want, end - start, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != MAP_FAILED || end - start <= page)
+        return;
+    uintptr_t middle = start + (end - start) / 2 / page * page;
+    memory_fill(start, middle);
+    memory_fill(middle, end);
 }
 
 // A child that takes SIGTRAP for itself, and not its parent's.
@@ -167,6 +158,10 @@ int main(int argc, char **argv)
     char line[16] = "";
     if (argc > 1 && strcmp(argv[1], "faults") == 0)
         faults_handle();
+    if (argc > 1 && strcmp(argv[1], "full") == 0) {
+        printf("filling\n"); // the stream has its buffer
+        memory_fill(0, (uintptr_t)main / REACH * REACH + 2 * REACH);
+    }
     crowd_one();
     crowd_two();
     crowd_three();

@@ -16,30 +16,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "code.h"
+
 #define CALLS 1000
 #define THREADS 8
 #define STORM_CALLS 20000
 #define STORM_PERIOD_US 300
 
-__asm__(".text\n"
-        ".p2align 4\n"
-        ".globl probed_push\n"
-        ".type probed_push, @function\n"
-        "probed_push:\n" // simulated
-        "    push %rbx\n"
-        "    lea 3(%rdi), %rbx\n"
-        "    mov %rbx, %rax\n"
-        "    pop %rbx\n"
-        "    ret\n"
-        ".size probed_push, . - probed_push\n"
-        ".p2align 4\n"
-        ".globl probed_move\n"
-        ".type probed_move, @function\n"
-        "probed_move:\n" // in a slot
-        "    mov %rdi, %rax\n"
-        "    imul $5, %rax, %rax\n"
-        "    ret\n"
-        ".size probed_move, . - probed_move\n");
+#define FUNCTION(name, text)                                                                       \
+    ".balign 16\n"                                                                                 \
+    ".globl " name "\n"                                                                            \
+    ".type " name ", %function\n" name ":\n" text ".size " name ", . - " name "\n"
+__asm__(".text\n" FUNCTION("probed_push", PROBED_PUSH) FUNCTION("probed_move", PROBED_MOVE));
 uint64_t probed_push(uint64_t value);
 uint64_t probed_move(uint64_t value);
 
@@ -288,7 +276,7 @@ static int command(char letter)
         handler_set(SIGUSR1, handler_calls, SA_RESTART, 0);
         break;
     case 'i':
-        __asm__ volatile("int3");
+        __asm__ volatile(OWN_TRAP);
         break;
     case 'k':
         kill(getpid(), SIGTRAP);

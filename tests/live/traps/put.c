@@ -1,6 +1,8 @@
 // Breakpoints by hand, as a session would place them.
 #include "put.h"
 
+#include "attach/isa.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +16,7 @@ static int request_make(const struct put *put, tl_addr addr, uint32_t probe,
     facts->vaddr = addr;
     int error = tl_target_read(put->target, addr, code, TL_INSN_SIZE_MAX, NULL);
     if (!error)
-        error = tl_arch_x86_64.decode(code, TL_INSN_SIZE_MAX, addr, &facts->insn[0]);
+        error = tl_arch_find(tl_machine)->decode(code, TL_INSN_SIZE_MAX, addr, &facts->insn[0]);
     facts->insn_count = 1;
     return error;
 }

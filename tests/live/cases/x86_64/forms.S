@@ -24,6 +24,14 @@
     ret
     formend thunk_target
 
+// C017: data between functions.
+.Lbetween:
+    .quad 0x1122334455667788
+    form reads_between
+    mov .Lbetween(%rip), %rax
+    ret
+    formend reads_between
+
 // C009, C010, C011: as short as they get, without padding between them.
     form short_pair
     mov %edi, %eax

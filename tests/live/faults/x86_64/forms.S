@@ -145,7 +145,7 @@ handler handler_plain
 handler handler_other
 handler handler_late
 
-// direct_at_end(handler, sig, sp): rdi, esi, rdx
+// direct_at_end(handler, sig, end): rdi, esi, rdx. The return address is the last word of the stack.
         .globl  direct_at_end
         .type   direct_at_end, @function
 direct_at_end:
@@ -153,8 +153,7 @@ direct_at_end:
         mov     %rsp, %rbx
         mov     %rdi, %rax
         mov     %esi, %edi
-        lea     8(%rdx), %rsp
-        mov     %rsp, %rdx
+        mov     %rdx, %rsp
         lea     304(%rdx), %rsi
         call    *%rax
         mov     %rbx, %rsp
