@@ -123,8 +123,9 @@ bool native_slotless(const struct tl_insn *insn)
 }
 
 // All but literals and vectors, which may not be at hand.
-bool native_alone(const struct tl_insn *insn)
+bool native_alone(const struct tl_insn *insn, bool kernel)
 {
+    (void)kernel;
     uint32_t word = word_of(insn);
     bool vector = word & 1u << 26 && (word & 0x0a000000) == 0x08000000;
     return (word & 0x3b000000) != 0x18000000 && !vector;

@@ -55,8 +55,9 @@ extern const struct native_isa native_isa;
 bool native_atomics(void);
 // No copy of it in a slot is possible: only simulated.
 bool native_slotless(const struct tl_insn *insn);
-// It is simulated in the middle of a page whatever the kernel, or its stand-in, leaves of the frame.
-bool native_alone(const struct tl_insn *insn);
+// It is simulated in the middle of a page: with what the kernel leaves of the frame, or with what its stand-in
+// does.
+bool native_alone(const struct tl_insn *insn, bool kernel);
 // Calls function(77) with that stack pointer.
 uint64_t native_call_on(victim function, void *stack);
 // Calls a piece of code with `from` in the second argument register and 42 in the third; its result.

@@ -157,12 +157,13 @@ bool native_slotless(const struct tl_insn *insn)
     return insn->size == 4 && word == 0x000080e7;
 }
 
-// All but memory: what qemu-user (7.2) leaves of the signal frame is shorter than the kernel's, so
-// that its end is not found.
-bool native_alone(const struct tl_insn *insn)
+// What qemu-user (7.2) leaves of the signal frame is shorter than the kernel's, so that its end is
+// not found: there memory needs a slot.
+bool native_alone(const struct tl_insn *insn, bool kernel)
 {
     struct tl_simulation simulation;
-    return tl_arch_riscv64.simulation(insn, &simulation) && simulation.kind != SIMULATE_SINGLE;
+    return tl_arch_riscv64.simulation(insn, &simulation) &&
+           (kernel || simulation.kind != SIMULATE_SINGLE);
 }
 
 #define CLOBBERED                                                                                  \
