@@ -171,6 +171,11 @@ struct tl_tid_place {
     int64_t search_from, search_to; // in one that is not known
 };
 extern const struct tl_tid_place tl_tid_place;
+// The longest patch that is one instruction, which nobody can stand inside of, nor come back into from a detour.
+// 0: every patch is.
+extern const uint8_t tl_branch_size;
+// Whether the kernel's struct sigaction has a word for a restorer (SA_RESTORER, arch/*/include/uapi/asm/signal.h).
+extern const bool tl_signal_restorer;
 // The code that a signal handler returns to, where the kernel's own is used: in the vDSO. size 0: never.
 struct tl_sigreturn_code {
     uint8_t bytes[8];

@@ -144,21 +144,27 @@ static void unguarded_close(struct verify_job *job)
     }
 }
 
+// What is left stays as it is until the next look, or the end.
 static int foreign_put_back(void *opaque)
 {
     struct verify_job *job = opaque;
     struct tl_install *install = job->install;
     struct tl_text_view text;
-    int error = tl_patch_hold(install->target, true, job->diag);
-    if (error)
-        return error;
-    error = tl_text_load(install->target, &install->writes, &text, job->diag);
-    if (!error) {
-        int count = tl_text_put_back(install->target, &text, &install->writes, pick_foreign, job,
-                                     job->diag);
-        error = count < 0 ? count : 0;
-        tl_text_deinit(&text);
-    }
+    unsigned tries = 0;
+    size_t left = 0;
+    int error;
+    do {
+        error = tl_patch_hold(install->target, true, job->diag);
+        if (error)
+            return error;
+        error = tl_text_load(install->target, &install->writes, &text, job->diag);
+        if (!error) {
+            int count = tl_text_put_back(install->target, &text, &install->writes, pick_foreign, job,
+                                         &left, job->diag);
+            error = count < 0 ? count : 0;
+            tl_text_deinit(&text);
+        }
+    } while (!error && tl_text_wait(install->target, left, false, &tries));
     tl_target_resume(install->target);
     return error;
 }
@@ -264,6 +270,7 @@ struct detach_job {
     struct tl_install *install;
     struct tl_diag *diag;
     bool whole; // no thread is about to replace a return address
+    size_t left; // patches that could not be put back
 };
 
 static int detach_stopped(struct detach_job *job, struct tl_diag *diag)
@@ -274,10 +281,10 @@ static int detach_stopped(struct detach_job *job, struct tl_diag *diag)
     int error = tl_text_load(target, &install->writes, &text, diag);
     if (error)
         return error;
-    int count = tl_text_put_back(target, &text, &install->writes, pick_all, NULL, diag);
+    int count = tl_text_put_back(target, &text, &install->writes, pick_all, NULL, &job->left, diag);
     tl_text_deinit(&text);
-    if (count < 0)
-        return count;
+    if (count < 0 || job->left)
+        return count < 0 ? count : 0;
     job->whole = tl_hijack_put_back_whole(install);
     install->header.state = TL_CODE_IDLE;
     return tl_target_write(target, install->code_addr, &install->header, sizeof install->header,
@@ -289,17 +296,22 @@ static int detach_run(void *opaque)
     struct detach_job *job = opaque;
     struct tl_install *install = job->install;
     struct tl_target *target = install->target;
-    // A borrowed thread first: it gives the pages back after the others have gone on.
-    int error = tl_patch_hold(target, false, job->diag);
-    uint64_t start = tl_now_ns();
-    if (!error)
-        error = tl_patch_hold(target, true, job->diag);
-    if (!error && !still_there(install)) {
-        tl_target_resume(target);
-        return 0;
-    }
-    if (!error)
-        error = detach_stopped(job, job->diag);
+    unsigned tries = 0;
+    uint64_t start;
+    int error;
+    do {
+        // A borrowed thread first: it gives the pages back after the others have gone on.
+        error = tl_patch_hold(target, false, job->diag);
+        start = tl_now_ns();
+        if (!error)
+            error = tl_patch_hold(target, true, job->diag);
+        if (!error && !still_there(install)) {
+            tl_target_resume(target);
+            return 0;
+        }
+        if (!error)
+            error = detach_stopped(job, job->diag);
+    } while (!error && tl_text_wait(target, job->left, false, &tries));
     if (!error)
         tl_target_resume_others(target);
     install->times.detach_stopped_ms = (double)(tl_now_ns() - start) / 1e6;
@@ -311,7 +323,7 @@ static int detach_run(void *opaque)
 
 int tl_install_detach(struct tl_install *install, struct tl_diag *diag)
 {
-    struct detach_job job = {install, diag, true};
+    struct detach_job job = {install, diag, true, 0};
     if (!install->committed || install->detached)
         return 0;
     if (!tl_target_alive(install->target) || !still_there(install)) {
@@ -319,6 +331,11 @@ int tl_install_detach(struct tl_install *install, struct tl_diag *diag)
         return 0;
     }
     int error = tl_target_run(install->target, detach_run, &job, diag);
+    if (!error && job.left)
+        return tl_diag_set(diag, TL_E_BUSY,
+                           "pid %d: %zu branches are still in its text: a thread stands in what they lead "
+                           "to; try 'trapless detach' later",
+                           (int)tl_target_pid(install->target), job.left);
     if (!error)
         install->detached = true;
     return error || job.whole ? error : tl_install_hijack_end(install, diag);

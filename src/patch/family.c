@@ -157,8 +157,11 @@ static int copy_stopped(struct copy_job *job)
     int error = tl_text_load(job->child, &job->writes, &text, job->diag);
     if (error)
         return error;
-    int count = tl_text_put_back(job->child, &text, &job->writes, pick_closed, job, job->diag);
+    size_t left = 0;
+    int count = tl_text_put_back(job->child, &text, &job->writes, pick_closed, job, &left, job->diag);
     tl_text_deinit(&text);
+    if (count >= 0 && left)
+        count = TL_E_BUSY; // tried again
     if (count >= 0 && job->all)
         (void)tl_hijack_put_back(job->child, &job->install->header);
     return count < 0 ? count : job->all ? copy_idle(job) : 0;

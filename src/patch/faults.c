@@ -2,12 +2,11 @@
 //
 // A handler's entry gets a probe (the session plans it) whose agent looks the faulting pc up in the
 // rows made here. Does not see a handler that takes another's place for the same signal.
-#include "patch/install.h"
+#include "patch/action.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 static const int fault_signal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 _Static_assert(TL_ARRAY_COUNT(fault_signal) == TL_FAULT_HANDLERS_MAX, "one handler a signal");
@@ -29,32 +28,19 @@ uint64_t tl_faults_caught(pid_t pid)
     return status.sig_caught & mask;
 }
 
-static int action_ask(struct tl_install *install, int sig, struct tl_signal_action *out,
-                      struct tl_diag *diag)
-{
-    struct tl_target *target = install->target;
-    tl_addr scratch = install->header.control_addr + TL_SCRATCH_OFF;
-    const uint64_t args[6] = {(uint64_t)sig, 0, scratch, TL_SIGSET_SIZE};
-    int64_t result = 0;
-    int error = tl_target_syscall(target, SYS_rt_sigaction, args, &result, diag);
-    if (!error && result < 0)
-        error = tl_diag_set(diag, TL_E_SYSTEM, "pid %d: rt_sigaction in the target failed: %s",
-                            (int)tl_target_pid(target), strerror((int)-result));
-    return error ? error : tl_target_read(target, scratch, out, sizeof *out, diag);
-}
-
 int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
 {
-    static const struct tl_signal_action none;
+    tl_addr scratch = install->header.control_addr + TL_SCRATCH_OFF;
     int error = 0;
     install->caught = tl_faults_caught(tl_target_pid(install->target));
     install->handler_count = 0;
     for (size_t i = 0; !error && i < TL_ARRAY_COUNT(fault_signal); i++) {
         struct tl_signal_action action = {0};
         if (install->caught & signal_bit(fault_signal[i]))
-            error = action_ask(install, fault_signal[i], &action, diag);
-        install->header.restorer[i] =
-            action.flags & TL_RESTORER_FLAG ? action.restorer : tl_target_sigreturn(install->target);
+            error = tl_action_get(install->target, scratch, fault_signal[i], &action, diag);
+        install->header.restorer[i] = action.flags & TL_RESTORER_FLAG
+                                          ? action.restorer
+                                          : tl_target_sigreturn(install->target);
         for (size_t k = 0; k < install->handler_count; k++) {
             if (install->handler[k] == action.handler)
                 action.handler = 0;
@@ -62,9 +48,6 @@ int tl_faults_ask(struct tl_install *install, struct tl_diag *diag)
         if (!error && action.handler >= TL_HANDLER_MIN)
             install->handler[install->handler_count++] = action.handler;
     }
-    if (!error && install->caught)
-        error = tl_target_write(install->target, install->header.control_addr + TL_SCRATCH_OFF,
-                                &none, sizeof none, NULL, diag);
     return error;
 }
 

@@ -182,10 +182,15 @@ void tl_writes_rank(struct tl_writes *writes);
 int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                   struct tl_diag *diag);
 // Puts back, byte by byte, what is ours in DONE and CLOSED patches for which pick() is true; they
-// become CLOSED. Returns how many patches had bytes of ours, or TL_E_*.
+// become CLOSED. Returns how many patches had bytes of ours, or TL_E_*. Branches of several instructions
+// (tl_branch_size) stay DONE while a thread may be inside one, or in a detour, which may lead back into one:
+// *left (may be NULL) says how many did.
 int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                      bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
-                     struct tl_diag *diag);
+                     size_t *left, struct tl_diag *diag);
+// Waits a moment for threads to leave such branches: true, with all going on, if it is worth another try;
+// *tries is the caller's, 0 at first. held: the borrowed thread stays so.
+bool tl_text_wait(struct tl_target *target, size_t left, bool held, unsigned *tries);
 // Whether the bytes in the text are just what we wrote. *gone: the mapping is not there any more.
 bool tl_text_intact(const struct tl_text_view *text, const struct tl_write *write, bool *gone);
 // What can be read there is just what the file holds.

@@ -318,9 +318,9 @@ static int header_state_write(struct tl_target *target, tl_addr addr, uint32_t s
                            sizeof state, NULL, diag);
 }
 
-// All stopped: puts back what one header's log names. Returns the number of patches.
+// All stopped: puts back what one header's log names. Returns the number of patches; *left are still there.
 static int header_undo(struct tl_target *target, const struct header_at *at,
-                       struct tl_writes *writes, struct tl_diag *diag)
+                       struct tl_writes *writes, size_t *left, struct tl_diag *diag)
 {
     struct tl_text_view text;
     int error = log_read(target, &at->header, writes, diag);
@@ -329,9 +329,9 @@ static int header_undo(struct tl_target *target, const struct header_at *at,
     error = tl_text_load(target, writes, &text, diag);
     if (error)
         return error;
-    int count = tl_text_put_back(target, &text, writes, pick_all, NULL, diag);
+    int count = tl_text_put_back(target, &text, writes, pick_all, NULL, left, diag);
     tl_text_deinit(&text);
-    if (count >= 0) {
+    if (count >= 0 && !*left) {
         error = header_state_write(target, at->addr, TL_CODE_IDLE, diag);
         if (!error)
             tl_text_pages_return(target, writes);
@@ -365,18 +365,21 @@ static void descriptors_close(struct tl_target *target)
     closedir(dir);
 }
 
-static int leftovers_undo(struct tl_target *target, const struct leftovers *leftovers,
+static int leftovers_undo(struct tl_target *target, const struct leftovers *leftovers, size_t *left,
                           struct tl_diag *diag)
 {
     int count = 0, error = 0;
+    *left = 0;
     for (size_t i = 0; i < leftovers->header_count; i++) {
         struct tl_writes writes = {0};
         // Of idle ones too: a thread may have been about to replace one when its controller left.
         (void)tl_hijack_put_back(target, &leftovers->header[i].header);
         if (leftovers->header[i].header.state != TL_CODE_PREPARED)
             continue;
-        int undone = header_undo(target, &leftovers->header[i], &writes, diag);
+        size_t standing = 0;
+        int undone = header_undo(target, &leftovers->header[i], &writes, &standing, diag);
         free(writes.write);
+        *left += standing;
         if (undone < 0)
             error = undone;
         else
@@ -546,11 +549,11 @@ struct leftover_job {
     struct tl_diag *diag;
 };
 
-static int clear_held(struct tl_target *target, struct leftovers *leftovers, bool unmap,
+static int clear_held(struct tl_target *target, struct leftovers *leftovers, bool unmap, size_t *left,
                       struct tl_diag *diag)
 {
-    int count = leftovers_undo(target, leftovers, diag);
-    if (count < 0)
+    int count = leftovers_undo(target, leftovers, left, diag);
+    if (count < 0 || *left)
         return count;
     descriptors_close(target);
     tl_target_sweep(target);
@@ -573,11 +576,23 @@ static int leftover_run(void *opaque)
         free(leftovers);
         return 0;
     }
+    unsigned tries = 0;
+    size_t left = 0;
+    int count = 0;
     error = busy(target, leftovers, job->diag);
-    if (!error)
-        error = tl_patch_hold(target, true, job->diag);
-    if (!error)
-        error = clear_held(target, leftovers, job->unmap, job->diag);
+    do {
+        if (error >= 0)
+            error = tl_patch_hold(target, true, job->diag);
+        if (!error)
+            error = clear_held(target, leftovers, job->unmap, &left, job->diag);
+        count += error > 0 ? error : 0;
+    } while (error >= 0 && tl_text_wait(target, left, held, &tries));
+    if (error >= 0)
+        error = left ? tl_diag_set(job->diag, TL_E_BUSY,
+                                   "pid %d: %zu branches of an earlier trapless are still in its text: a "
+                                   "thread stands in what they lead to; try again later",
+                                   (int)tl_target_pid(target), left)
+                     : count;
     if (!held)
         tl_target_resume(target);
     free(leftovers);

@@ -15,6 +15,8 @@
 
 #define RANK_MAX 255u
 #define RANK_ROUNDS_MAX 64u
+#define STANDING_TRIES_MAX 50u
+#define STANDING_WAIT_US 1000u
 
 struct tl_text_group {
     tl_addr addr;
@@ -225,61 +227,12 @@ static int group_write(struct tl_target *target, struct tl_text_group *group, co
     return error;
 }
 
-static bool pick_all(const struct tl_write *write, void *opaque)
-{
-    (void)write;
-    (void)opaque;
-    return true;
-}
-
 static unsigned rank_highest(const struct tl_writes *writes)
 {
     unsigned highest = 0;
     for (size_t i = 0; i < writes->count; i++)
         highest = writes->write[i].rank > highest ? writes->write[i].rank : highest;
     return highest;
-}
-
-// Writes what is planned in one group and one rank.
-static int group_apply(struct tl_target *target, struct tl_writes *writes,
-                       struct tl_text_group *group, unsigned rank, struct tl_diag *diag)
-{
-    uint8_t *bytes = NULL;
-    for (size_t k = group->first; k < group->first + group->count; k++) {
-        struct tl_write *write = &writes->write[k];
-        if (write->state != TL_WRITE_PLANNED || write->rank != rank || !group->bytes)
-            continue;
-        if (!bytes) {
-            bytes = malloc(group->size);
-            if (!bytes)
-                return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
-            memcpy(bytes, group->bytes, group->size);
-        }
-        memcpy(bytes + (write->patch.addr - group->addr), write->patch.after, write->patch.size);
-        write->state = TL_WRITE_DONE; // even a failed write may have written a part
-    }
-    int error = bytes ? group_write(target, group, bytes, diag) : 0;
-    free(bytes);
-    return error;
-}
-
-int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
-                  struct tl_diag *diag)
-{
-    int error = 0;
-    unsigned highest = rank_highest(writes);
-    for (unsigned rank = 0; rank <= highest && !error; rank++) {
-        for (size_t i = text->group_count; i-- > 0 && !error;)
-            error = group_apply(target, writes, &text->group[i], rank, diag);
-    }
-    if (error) { // what is written so far is read again: a write may have stopped half-way
-        struct tl_text_view now;
-        if (tl_text_load(target, writes, &now, NULL) == 0) {
-            (void)tl_text_put_back(target, &now, writes, pick_all, NULL, NULL);
-            tl_text_deinit(&now);
-        }
-    }
-    return error;
 }
 
 // Every byte is ours, the file's, or a breakpoint that somebody set since. Anything else is another
@@ -321,11 +274,69 @@ bool tl_text_has_ours(const struct tl_text_view *text, const struct tl_write *wr
     return patch_put_back(text, &copy, bytes);
 }
 
+// ---- branches of several instructions ---------------------------------------------------------------
+
+static bool is_long(const struct tl_write *write)
+{
+    return tl_branch_size && write->patch.size > tl_branch_size && write->state == TL_WRITE_DONE;
+}
+
+// Looks for threads that stand in our code, or inside of a long branch, or will come back there.
+struct standing {
+    const struct tl_text_view *text;
+    const struct tl_writes *writes;
+    bool found;
+};
+
+static void standing_word(uint64_t word, void *opaque)
+{
+    struct standing *standing = opaque;
+    const struct tl_write *write = tl_writes_at(standing->writes, word);
+    const struct tl_map *map = tl_maps_at(&standing->text->maps, word);
+    standing->found |= write && word > write->patch.addr && is_long(write);
+    standing->found |= map && map->prot & TL_PROT_EXEC &&
+                       strncmp(map->path, TL_CODE_PATH, strlen(TL_CODE_PATH)) == 0;
+}
+
+static bool anybody_standing(struct tl_target *target, const struct tl_text_view *text,
+                             const struct tl_writes *writes)
+{
+    struct standing standing = {text, writes, false};
+    for (size_t i = 0; i < tl_target_thread_count(target) && !standing.found; i++) {
+        struct tl_thread_view view;
+        if (tl_target_thread_view(target, i, &view) != 0)
+            return true;
+        standing_word(view.pc, &standing);
+        standing.found |= !tl_stack_words(target, &view, standing_word, &standing);
+    }
+    return standing.found;
+}
+
+bool tl_text_wait(struct tl_target *target, size_t left, bool held, unsigned *tries)
+{
+    if (!left || *tries == STANDING_TRIES_MAX)
+        return false;
+    ++*tries;
+    if (held)
+        tl_target_resume_others(target);
+    else
+        tl_target_resume(target);
+    (void)usleep(STANDING_WAIT_US);
+    return true;
+}
+
+// What is to be put back in one call.
+struct put_back {
+    bool (*pick)(const struct tl_write *write, void *opaque);
+    void *opaque;
+    bool keep_long;
+    size_t left;
+};
+
 // Puts back what pick() chose in one group and one rank. Returns how many patches, or TL_E_*.
 static int group_put_back(struct tl_target *target, struct tl_text_view *text,
                           struct tl_writes *writes, struct tl_text_group *group, unsigned rank,
-                          bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
-                          struct tl_diag *diag)
+                          struct put_back *put_back, struct tl_diag *diag)
 {
     uint8_t *bytes = group->bytes ? malloc(group->size) : NULL;
     int ours = 0;
@@ -334,8 +345,12 @@ static int group_put_back(struct tl_target *target, struct tl_text_view *text,
     for (size_t k = group->first; k < group->first + group->count; k++) {
         struct tl_write *write = &writes->write[k];
         if ((write->state != TL_WRITE_DONE && write->state != TL_WRITE_CLOSED) ||
-            write->rank != rank || !pick(write, opaque))
+            write->rank != rank || !put_back->pick(write, put_back->opaque))
             continue;
+        if (put_back->keep_long && is_long(write)) {
+            put_back->left++;
+            continue;
+        }
         if (bytes)
             ours += patch_put_back(text, write, bytes + (write->patch.addr - group->addr));
         write->state = TL_WRITE_CLOSED;
@@ -345,15 +360,13 @@ static int group_put_back(struct tl_target *target, struct tl_text_view *text,
     return error ? error : ours;
 }
 
-int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
-                     bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
-                     struct tl_diag *diag)
+static int all_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                        struct put_back *put_back, struct tl_diag *diag)
 {
     int count = 0, error = 0;
     for (unsigned rank = rank_highest(writes) + 1; rank-- > 0;) {
         for (size_t i = 0; i < text->group_count; i++) {
-            int ours =
-                group_put_back(target, text, writes, &text->group[i], rank, pick, opaque, diag);
+            int ours = group_put_back(target, text, writes, &text->group[i], rank, put_back, diag);
             if (ours < 0)
                 error = ours;
             else
@@ -361,6 +374,71 @@ int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct
         }
     }
     return error ? error : count;
+}
+
+int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                     bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
+                     size_t *left, struct tl_diag *diag)
+{
+    struct put_back put_back = {.pick = pick, .opaque = opaque};
+    for (size_t i = 0; i < writes->count && !put_back.keep_long; i++)
+        put_back.keep_long = is_long(&writes->write[i]) && pick(&writes->write[i], opaque);
+    if (put_back.keep_long)
+        put_back.keep_long = anybody_standing(target, text, writes);
+    int count = all_put_back(target, text, writes, &put_back, diag);
+    if (left)
+        *left = put_back.left;
+    return count;
+}
+
+static bool pick_all(const struct tl_write *write, void *opaque)
+{
+    (void)write;
+    (void)opaque;
+    return true;
+}
+
+// Writes what is planned in one group and one rank.
+static int group_apply(struct tl_target *target, struct tl_writes *writes,
+                       struct tl_text_group *group, unsigned rank, struct tl_diag *diag)
+{
+    uint8_t *bytes = NULL;
+    for (size_t k = group->first; k < group->first + group->count; k++) {
+        struct tl_write *write = &writes->write[k];
+        if (write->state != TL_WRITE_PLANNED || write->rank != rank || !group->bytes)
+            continue;
+        if (!bytes) {
+            bytes = malloc(group->size);
+            if (!bytes)
+                return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+            memcpy(bytes, group->bytes, group->size);
+        }
+        memcpy(bytes + (write->patch.addr - group->addr), write->patch.after, write->patch.size);
+        write->state = TL_WRITE_DONE; // even a failed write may have written a part
+    }
+    int error = bytes ? group_write(target, group, bytes, diag) : 0;
+    free(bytes);
+    return error;
+}
+
+int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
+                  struct tl_diag *diag)
+{
+    int error = 0;
+    unsigned highest = rank_highest(writes);
+    for (unsigned rank = 0; rank <= highest && !error; rank++) {
+        for (size_t i = text->group_count; i-- > 0 && !error;)
+            error = group_apply(target, writes, &text->group[i], rank, diag);
+    }
+    if (error) { // what is written so far is read again: a write may have stopped half-way
+        struct tl_text_view now;
+        if (tl_text_load(target, writes, &now, NULL) == 0) {
+            struct put_back put_back = {.pick = pick_all}; // nobody has run since
+            (void)all_put_back(target, &now, writes, &put_back, NULL);
+            tl_text_deinit(&now);
+        }
+    }
+    return error;
 }
 
 // The file of the mapping that was looked at last.

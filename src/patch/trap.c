@@ -12,7 +12,7 @@
 
 #include "attach/signals.h"
 #include "base/page.h"
-#include "patch/install.h"
+#include "patch/action.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,48 +78,10 @@ static tl_addr restorer_addr(const struct tl_install *owner)
 
 // ---- the target's signals -----------------------------------------------------------------------
 
-static int action_call(struct tl_target *target, int sig, tl_addr set, tl_addr get,
-                       struct tl_diag *diag)
-{
-    const uint64_t args[6] = {(uint64_t)sig, set, get, TL_SIGSET_SIZE};
-    int64_t result = 0;
-    int error = tl_target_syscall(target, SYS_rt_sigaction, args, &result, diag);
-    if (!error && result < 0)
-        error = tl_diag_set(diag, TL_E_SYSTEM, "pid %d: rt_sigaction in the target failed: %s",
-                            (int)tl_target_pid(target), strerror((int)-result));
-    return error;
-}
-
-static void scratch_clear(struct tl_target *target, tl_addr scratch)
-{
-    static const struct tl_signal_action none;
-    (void)tl_target_write(target, scratch, &none, sizeof none, NULL, NULL);
-}
-
-static int action_get(struct tl_target *target, tl_addr scratch, int sig,
-                      struct tl_signal_action *out, struct tl_diag *diag)
-{
-    int error = action_call(target, sig, 0, scratch, diag);
-    if (!error)
-        error = tl_target_read(target, scratch, out, sizeof *out, diag);
-    scratch_clear(target, scratch);
-    return error;
-}
-
-static int action_set(struct tl_target *target, tl_addr scratch,
-                      const struct tl_signal_action *action, struct tl_diag *diag)
-{
-    int error = tl_target_write(target, scratch, action, sizeof *action, NULL, diag);
-    if (!error)
-        error = action_call(target, SIGTRAP, scratch, 0, diag);
-    scratch_clear(target, scratch);
-    return error;
-}
-
 int tl_trap_action(struct tl_target *target, tl_addr scratch, struct tl_signal_action *out,
                    struct tl_diag *diag)
 {
-    return action_get(target, scratch, SIGTRAP, out, diag);
+    return tl_action_get(target, scratch, SIGTRAP, out, diag);
 }
 
 // The last number of "NSpid:" is the process's id in its own namespace: 1 there is an init, which
@@ -151,7 +112,7 @@ static int handlers_check(struct tl_target *target, tl_addr scratch, uint64_t ca
         struct tl_signal_action action = {0};
         if (sig == SIGTRAP || !(caught & signal_bit(sig)))
             continue;
-        int error = action_get(target, scratch, sig, &action, diag);
+        int error = tl_action_get(target, scratch, sig, &action, diag);
         if (error)
             return error;
         if (action.mask & signal_bit(SIGTRAP))
@@ -222,9 +183,9 @@ static int handler_install(struct tl_traps *traps, struct tl_diag *diag)
     };
     if (group->handled)
         return 0;
-    int error = action_get(target, scratch, SIGTRAP, &group->before, diag);
+    int error = tl_action_get(target, scratch, SIGTRAP, &group->before, diag);
     if (!error)
-        error = action_set(target, scratch, &action, diag);
+        error = tl_action_set(target, scratch, SIGTRAP, &action, diag);
     group->handled = !error;
     return error;
 }
@@ -243,7 +204,7 @@ static bool threads_settled(struct tl_target *target)
 bool tl_trap_forget(struct tl_target *target, tl_addr scratch)
 {
     static const struct tl_signal_action standard;
-    return threads_settled(target) && action_set(target, scratch, &standard, NULL) == 0;
+    return threads_settled(target) && tl_action_set(target, scratch, SIGTRAP, &standard, NULL) == 0;
 }
 
 // Words that point into slots; and the address that the handler returns to, which stands below each
@@ -287,12 +248,12 @@ static int handler_remove_held(struct tl_traps *traps)
     struct tl_target *target = traps->owner->target;
     tl_addr scratch = scratch_addr(traps->owner);
     struct tl_signal_action now = {0};
-    int error = action_get(target, scratch, SIGTRAP, &now, NULL);
+    int error = tl_action_get(target, scratch, SIGTRAP, &now, NULL);
     if (error || now.handler != handler_addr(group->owner))
         return error; // the target has another by now
     if (!threads_settled(target) || (traps->stepped && !slots_left(traps)))
         return 1;
-    return action_set(target, scratch, &group->before, NULL);
+    return tl_action_set(target, scratch, SIGTRAP, &group->before, NULL);
 }
 
 // The target has not executed another program.
@@ -659,7 +620,7 @@ static int ask_run(void *opaque)
     bool held = tl_target_thread_count(owner->target) != 0;
     int error = tl_patch_hold(owner->target, false, job->diag);
     if (!error)
-        error = action_get(owner->target, scratch_addr(owner), SIGTRAP, &action, job->diag);
+        error = tl_action_get(owner->target, scratch_addr(owner), SIGTRAP, &action, job->diag);
     if (!error && action.handler == handler_addr(job->traps->group->owner))
         error = handlers_check(owner->target, scratch_addr(owner), job->traps->caught, &refusal,
                                job->diag);

@@ -57,10 +57,8 @@ static void dead_fill(const struct tl_spot *spot, struct tl_layout *layout)
     for (unsigned i = 0; i < in->insn_count; i++) {
         const struct tl_insn *insn = &layout->insn[i];
         goes_on = insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND;
-        if (insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP)
+        if (insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP || insn->flow == TL_FLOW_CALL)
             in->dead_target &= dead_at(spot, insn->target);
-        else if (insn->flow == TL_FLOW_CALL)
-            in->dead_target = 0; // what a callee reads is its own affair
     }
     in->dead_resume = goes_on ? dead_at(spot, in->resume_addr) : 0;
 }
@@ -183,6 +181,23 @@ static int detour_place(struct tl_planner *planner, const struct tl_spot *spot, 
 
 // ---- the ways ------------------------------------------------------------------------------------------------
 
+// Bytes up to the instruction that never goes on, itself included, where a window may hold them all: then there is
+// no way back to find. 0: there is none.
+static unsigned run_size(const struct tl_spot *spot)
+{
+    const struct tl_site_facts *facts = spot->facts;
+    unsigned size = 0;
+    for (unsigned i = 0; i < facts->insn_count && i < TL_WINDOW_INSNS_MAX; i++) {
+        const struct tl_insn *insn = &facts->insn[i];
+        size += insn->size;
+        if (size > facts->window_max || insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL)
+            return 0;
+        if (insn->flow != TL_FLOW_NEXT && insn->flow != TL_FLOW_COND)
+            return size;
+    }
+    return 0;
+}
+
 static int undo(struct tl_planner *planner, struct tl_layout *layout, int error)
 {
     tl_layout_undo(planner, layout);
@@ -197,20 +212,29 @@ static unsigned reg_choose(const struct tl_planner *planner, const struct tl_lay
     return reg_lowest(spill ? regs : regs & layout->in.dead);
 }
 
-// A long branch at the site; own: with the way back in the window's last bytes.
+// What is displaced: as much as the branch covers; that and the way back, which stands in the window's last
+// bytes; all up to an instruction that never goes on.
+enum extent { EXTENT_BRANCH, EXTENT_BACK, EXTENT_RUN };
+
+// A long branch at the site.
 static int site_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
-                    bool spill, bool own, uint8_t *refusal)
+                    bool spill, enum extent extent, uint8_t *refusal)
 {
     const struct tl_arch *arch = planner->arch;
     uint8_t after[TL_PATCH_SIZE_MAX];
     unsigned size = hop_size(arch, spill), back = arch->reload_size - arch->jump_size;
+    unsigned run = run_size(spot);
+    bool own = extent == EXTENT_BACK;
+    *refusal = TL_REFUSE_NO_WINDOW;
+    if (extent == EXTENT_RUN && run <= size)
+        return 0;
     *refusal = tl_layout_window(planner, spot, layout, spill ? TL_WAY_SPILL : TL_WAY_FAR,
-                                size + (own ? back : 0));
+                                own ? size + back : extent == EXTENT_RUN ? run : size);
     struct hop hop = {.at = spot->addr, .spill = spill};
     if (!*refusal) {
         hop.reg = reg_choose(planner, layout, spill);
         hop.own = own ? layout->in.resume_addr - back : 0;
-        if (!hop.reg || (spill && layout->in.no_stack) || layout->window_size > sizeof after)
+        if (!hop.reg || (spill && layout->in.no_stack) || (own && layout->window_size > sizeof after))
             *refusal = TL_REFUSE_NO_WINDOW;
     }
     if (!*refusal)
@@ -225,7 +249,7 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
     tl_owned_remove(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN);
     if (error || *refusal)
         return undo(planner, layout, error);
-    for (unsigned i = 0; i < layout->window_size; i++)
+    for (unsigned i = 0; own && i < layout->window_size; i++)
         (void)tl_place_text(spot, spot->addr + i, &after[i]); // what is never run stays as it is
     bool written = arch->emit_far(spot->addr, layout->reserved[0].addr, hop.reg, spill, after) &&
                    (!own || arch->emit_reload(hop.own, layout->in.resume_addr, layout->in.bounce_reg,
@@ -239,13 +263,17 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
 
 // A branch at the site to an island that goes far.
 static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
-                   bool spill, bool is_short, uint8_t *refusal)
+                   bool spill, bool is_short, enum extent extent, uint8_t *refusal)
 {
     const struct tl_arch *arch = planner->arch;
     uint8_t island[TL_PATCH_SIZE_MAX], branch[TL_PATCH_SIZE_MAX];
     unsigned size = hop_size(arch, spill), own = is_short ? arch->short_size : arch->jump_size;
     uint64_t reach = is_short ? (uint64_t)arch->short_reach_max : branch_reach(arch);
-    *refusal = tl_layout_window(planner, spot, layout, TL_WAY_HOP, own);
+    unsigned run = run_size(spot);
+    *refusal = TL_REFUSE_NO_WINDOW;
+    if (extent == EXTENT_RUN && run <= own)
+        return 0;
+    *refusal = tl_layout_window(planner, spot, layout, TL_WAY_HOP, extent == EXTENT_RUN ? run : own);
     struct hop hop = {.spill = spill};
     if (!*refusal) {
         hop.reg = reg_choose(planner, layout, spill);
@@ -282,10 +310,16 @@ int tl_hop_choose(struct tl_planner *planner, const struct tl_spot *spot, struct
 {
     // In the order of what a hit costs.
     static const struct {
-        bool hop, spill, other; // other: the way back is the window's own; the branch to the island is short
+        bool hop, spill, is_short; // is_short: the branch to the island
+        uint8_t extent;            // enum extent
     } way[] = {
-        {false, false, false}, {false, false, true}, {true, false, false}, {true, false, true},
-        {false, true, false},  {false, true, true},  {true, true, false},  {true, true, true},
+        {false, false, false, EXTENT_BRANCH}, {false, false, false, EXTENT_RUN},
+        {false, false, false, EXTENT_BACK},   {true, false, false, EXTENT_BRANCH},
+        {true, false, false, EXTENT_RUN},     {true, false, true, EXTENT_BRANCH},
+        {true, false, true, EXTENT_RUN},      {false, true, false, EXTENT_BRANCH},
+        {false, true, false, EXTENT_RUN},     {false, true, false, EXTENT_BACK},
+        {true, true, false, EXTENT_BRANCH},   {true, true, false, EXTENT_RUN},
+        {true, true, true, EXTENT_BRANCH},    {true, true, true, EXTENT_RUN},
     };
     uint8_t first = TL_REFUSE_NO_REACH;
     if (spot->looped || spot->diverts || spot->no_interior) {
@@ -293,9 +327,10 @@ int tl_hop_choose(struct tl_planner *planner, const struct tl_spot *spot, struct
         return 0;
     }
     for (size_t i = 0; i < TL_ARRAY_COUNT(way); i++) {
-        int error = way[i].hop
-                        ? hop_try(planner, spot, layout, way[i].spill, way[i].other, refusal)
-                        : site_try(planner, spot, layout, way[i].spill, way[i].other, refusal);
+        int error = way[i].hop ? hop_try(planner, spot, layout, way[i].spill, way[i].is_short,
+                                         (enum extent)way[i].extent, refusal)
+                               : site_try(planner, spot, layout, way[i].spill,
+                                          (enum extent)way[i].extent, refusal);
         if (error || !*refusal)
             return error;
     }

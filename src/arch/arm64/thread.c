@@ -58,6 +58,7 @@ const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{NOTE_SSVE, false
 // struct pthread lies right below the thread pointer, and before it maybe nothing; its size is another in
 // some glibc. Known: 2.41.
 const struct tl_tid_place tl_tid_place = {{-1616}, -1792, 0};
+const bool tl_signal_restorer = true;
 // mov x8, #139; svc #0 (arch/arm64/kernel/vdso/sigreturn.S, Linux 6.12)
 const struct tl_sigreturn_code tl_sigreturn_code = {
     {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}, 8};
@@ -267,6 +268,8 @@ tl_addr tl_entry_stub_pc(tl_addr stub)
 }
 
 // ---- what else patch asks -----------------------------------------------------------------------
+
+const uint8_t tl_branch_size = 0;
 
 #define CAP_ATOMICS (UINT64_C(1) << 8)  // HWCAP_ATOMICS, asm/hwcap.h
 #define CAP_GCS (UINT64_C(1) << 32)     // HWCAP_GCS

@@ -61,6 +61,7 @@ const struct tl_call_words tl_call_words = {
 // A call throws the vector registers away (Linux, Documentation/arch/riscv/vector.rst, "Vector Register State
 // Across System Calls").
 const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{NOTE_VECTOR, true}};
+const bool tl_signal_restorer = false;
 // li a7, 139; ecall (arch/riscv/kernel/vdso/rt_sigreturn.S, Linux 6.12)
 const struct tl_sigreturn_code tl_sigreturn_code = {
     {0x93, 0x08, 0xb0, 0x08, 0x73, 0x00, 0x00, 0x00}, 8};
@@ -281,6 +282,8 @@ tl_addr tl_entry_stub_pc(tl_addr stub)
 }
 
 // ---- what else patch asks -----------------------------------------------------------------------
+
+const uint8_t tl_branch_size = 4;
 
 #define CAP_ATOMICS (UINT64_C(1) << ('A' - 'A')) // COMPAT_HWCAP_ISA_A, asm/hwcap.h
 

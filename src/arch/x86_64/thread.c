@@ -41,6 +41,7 @@ const size_t tl_vector_head = 0;
 const struct tl_stub_needs tl_stub_needs = {.room = STUB_ROOM};
 // glibc, nptl/descr.h, struct pthread; musl, pthread_impl.h. The pointer's own word comes first.
 const struct tl_tid_place tl_tid_place = {{0x2d0, 0x30}, 8, 2048};
+const bool tl_signal_restorer = true;
 const struct tl_sigreturn_code tl_sigreturn_code = {.size = 0}; // a handler has a restorer
 const int tl_kernel_args[6] = TL_KERNEL_REGISTER_ARGS;
 const int tl_kernel_return = TL_KERNEL_REGISTER_RETURN;
@@ -332,6 +333,8 @@ tl_addr tl_stub_home(const uint8_t *bytes, tl_addr addr)
 }
 
 // ---- what else patch asks -----------------------------------------------------------------------
+
+const uint8_t tl_branch_size = 0;
 
 #define HWCAP2_FSGSBASE 2u // asm/hwcap2.h
 
