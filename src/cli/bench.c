@@ -34,7 +34,7 @@
 #define ROUNDS_QUICK 3u
 #define QUICK_FAST 40000u
 #define QUICK_KERNEL 1000u
-#define QUICK_RUNS 3u
+#define QUICK_RUNS 2u
 #define QUICK_FORKS 10u
 // Rings are emptied between runs; the first one also touches their memory.
 #define RING_RUNS 6u
@@ -54,10 +54,9 @@ struct way {
 enum { GROUP_COUNT, GROUP_EVENT, GROUP_RETURN, GROUP_LATENCY, GROUP_FORK, GROUPS };
 static const char *const group_titles[GROUPS] = {
     [GROUP_COUNT] = "entry count, ns added to a call (median); kernel: uprobe",
-    [GROUP_EVENT] =
-        ("entry event with time, thread and 6 arguments, ns added to a call; kernel: "
-         "uprobe, BPF ring;\nat most 4,000 calls at a time into a ring of 4,096, which is "
-         "emptied between; none was lost"),
+    [GROUP_EVENT] = ("entry event with time, thread and 6 arguments, ns added to a call; kernel: "
+                     "uprobe, BPF ring;\n4,000 calls at a time into a ring of 4,096, which is "
+                     "emptied between; none was lost"),
     [GROUP_RETURN] = "return count, ns added to a call; kernel: uretprobe",
     [GROUP_LATENCY] =
         "entry to return latency, ns added to a call; kernel: uprobe and uretprobe that only count",
@@ -313,10 +312,10 @@ static struct way way_of(const struct bench *bench, const struct item *item, siz
         return way;
     if (way.runs > 1)
         way.runs = QUICK_RUNS;
-    if (item->group == GROUP_FORK)
+    else if (item->group == GROUP_FORK)
         way.calls = QUICK_FORKS;
     else
-        way.calls = by == BY_JUMP && way.runs == 1 ? QUICK_FAST : QUICK_KERNEL;
+        way.calls = by == BY_JUMP ? QUICK_FAST : QUICK_KERNEL;
     return way;
 }
 

@@ -105,7 +105,7 @@ static inline bool tl_agent_simulate_usual(const struct tl_simulation *insn,
                                            struct tl_simulate_state *state,
                                            const struct tl_signal_context *context)
 {
-    if (state->flags & TL_PSTATE_BTYPE)
+    if (insn->guarded && state->flags & TL_PSTATE_BTYPE)
         return false;
     if (insn->kind == SIMULATE_PAIR && insn->operand == TRANSFER_PUSH) {
         uint64_t sp = tl_frame_look(context).sp; // the frame's alignment is the stack pointer's then
@@ -119,6 +119,7 @@ static inline bool tl_agent_simulate_usual(const struct tl_simulation *insn,
     } else if (insn->kind != SIMULATE_NOP) {
         return false;
     }
+    state->flags &= ~TL_PSTATE_BTYPE; // a function's first instruction may have been called by blr
     state->pc = insn->next;
     return true;
 }
