@@ -1,5 +1,5 @@
-// Tables of instructions that are bit patterns, as tools/isabits.py makes them, and what it takes to look one up.
-// Shared by the instruction sets that have one; private to src/arch.
+// Tables of instructions that are bit patterns, as tools/isabits.py makes them, and what it takes
+// to look one up. Shared by the instruction sets that have one; private to src/arch.
 #ifndef TL_ARCH_BITS_H
 #define TL_ARCH_BITS_H
 
@@ -14,14 +14,14 @@ enum {
     TRAIT_EXCLUSIVE_LOAD = 1 << 3,
     TRAIT_EXCLUSIVE_STORE = 1 << 4,
     TRAIT_SIGNS_LINK = 1 << 5,
-    TRAIT_LEA = 1 << 6,   // its target's address is taken, not what is there
-    TRAIT_PAGE = 1 << 7,  // its target counts from the start of its own page of 4 KiB
-    TRAIT_BASED = 1 << 8, // its memory is at one register, its base, and a constant
+    TRAIT_LEA = 1 << 6,    // its target's address is taken, not what is there
+    TRAIT_PAGE = 1 << 7,   // its target counts from the start of its own page of 4 KiB
+    TRAIT_BASED = 1 << 8,  // its memory is at one register, its base, and a constant
     TRAIT_JOINED = 1 << 9, // with the instruction behind it
 };
 
-// How a field of the word names a register. ZR: the number of the zero register is none. SP: it is the stack
-// pointer there. COND: the flags that a condition asks. C: registers from 8 on.
+// How a field of the word names a register. ZR: the number of the zero register is none. SP: it is
+// the stack pointer there. COND: the flags that a condition asks. C: registers from 8 on.
 enum { USE_ZR, USE_SP, USE_COND, USE_C };
 struct use {
     uint8_t shift, width, kind, plus;
@@ -42,8 +42,8 @@ struct value {
     uint8_t scale; // shifted left by
 };
 
-// One text of a row, for words with (word & mask) == value, whose fields at bits same_a and same_b are
-// equal (unless both are 0), and which pass the check. The last of a row has no condition.
+// One text of a row, for words with (word & mask) == value, whose fields at bits same_a and same_b
+// are equal (unless both are 0), and which pass the check. The last of a row has no condition.
 struct text {
     uint32_t mask, value;
     uint16_t first_piece;
@@ -87,9 +87,10 @@ struct bits {
 };
 
 // All of the arrays of a generated file, which is included before.
-#define BITS_TABLE(check_function)                                                                           \
-    {                                                                                                        \
-        table, uses, holes, values, texts, pieces, tree, TL_ARRAY_COUNT(table), TREE_ROOT, check_function    \
+#define BITS_TABLE(check_function)                                                                 \
+    {                                                                                              \
+        table, uses, holes, values, texts, pieces, tree, TL_ARRAY_COUNT(table), TREE_ROOT,         \
+            check_function                                                                         \
     }
 
 // The row of a number, ROW_UNKNOWN's for one that is none.

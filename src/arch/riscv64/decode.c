@@ -1,7 +1,7 @@
-// One instruction of 16 or 32 bits -> facts, all from the table. Judges no site and knows no surroundings. Keeps: a
-// register counts as written only when the instruction replaces all 64 bits of it on every path; x0 is in no
-// set; what the table does not describe is refused. Of a longer instruction only the first 16 bits are looked
-// at: it is refused, and nothing goes on behind them.
+// One instruction of 16 or 32 bits -> facts, all from the table. Judges no site and knows no
+// surroundings. Keeps: a register counts as written only when the instruction replaces all 64 bits
+// of it on every path; x0 is in no set; what the table does not describe is refused. Of a longer
+// instruction only the first 16 bits are looked at: it is refused, and nothing goes on behind them.
 #include "arch/riscv64/riscv64.h"
 
 #include "arch/riscv64/table.h"
@@ -85,7 +85,8 @@ int tl_riscv64_skim(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_i
     return 0;
 }
 
-// Whether its memory is at the stack pointer and a constant: where a field names the base, it is the first one.
+// Whether its memory is at the stack pointer and a constant: where a field names the base, it is
+// the first one.
 static bool is_on_stack(const struct row *row, const struct use *uses, uint32_t word)
 {
     if ((row->traits & TRAIT_BASED) == 0)

@@ -1,6 +1,6 @@
-// One riscv64 instruction -> its text, as the table's rows say it, in the words of binutils without aliases: so a
-// compressed instruction shows as one. Decides nothing.
-// Keeps: what a row has no text for, or no row describes, is shown as a number.
+// One riscv64 instruction -> its text, as the table's rows say it, in the words of binutils without
+// aliases: so a compressed instruction shows as one. Decides nothing. Keeps: what a row has no text
+// for, or no row describes, is shown as a number.
 #include "arch/riscv64/print.h"
 
 #include "arch/riscv64/riscv64.h"
@@ -52,14 +52,16 @@ static void put_choice(struct text_out *out, const char *words, uint32_t pick)
 static void put_x(struct text_out *out, uint32_t number)
 {
     put_choice(out,
-               "zero|ra|sp|gp|tp|t0|t1|t2|s0|s1|a0|a1|a2|a3|a4|a5|a6|a7|s2|s3|s4|s5|s6|s7|s8|s9|s10|s11|t3|t4|t5|t6",
+               "zero|ra|sp|gp|tp|t0|t1|t2|s0|s1|a0|a1|a2|a3|a4|a5|a6|a7|s2|s3|s4|s5|s6|s7|s8|s9|"
+               "s10|s11|t3|t4|t5|t6",
                number);
 }
 
 static void put_f(struct text_out *out, uint32_t number)
 {
     put_choice(out,
-               "ft0|ft1|ft2|ft3|ft4|ft5|ft6|ft7|fs0|fs1|fa0|fa1|fa2|fa3|fa4|fa5|fa6|fa7|fs2|fs3|fs4|fs5|fs6|fs7|fs8|"
+               "ft0|ft1|ft2|ft3|ft4|ft5|ft6|ft7|fs0|fs1|fa0|fa1|fa2|fa3|fa4|fa5|fa6|fa7|fs2|fs3|"
+               "fs4|fs5|fs6|fs7|fs8|"
                "fs9|fs10|fs11|ft8|ft9|ft10|ft11",
                number);
 }
@@ -69,9 +71,9 @@ static const struct {
     uint16_t number;
     const char *name;
 } csr_names[] = {
-    {0x001, "fflags"}, {0x002, "frm"},     {0x003, "fcsr"},  {0x008, "vstart"}, {0x009, "vxsat"},
-    {0x00a, "vxrm"},   {0x00f, "vcsr"},    {0x015, "seed"},  {0xc00, "cycle"},  {0xc01, "time"},
-    {0xc02, "instret"}, {0xc20, "vl"},     {0xc21, "vtype"}, {0xc22, "vlenb"},  {0xf14, "mhartid"},
+    {0x001, "fflags"},  {0x002, "frm"},  {0x003, "fcsr"},  {0x008, "vstart"}, {0x009, "vxsat"},
+    {0x00a, "vxrm"},    {0x00f, "vcsr"}, {0x015, "seed"},  {0xc00, "cycle"},  {0xc01, "time"},
+    {0xc02, "instret"}, {0xc20, "vl"},   {0xc21, "vtype"}, {0xc22, "vlenb"},  {0xf14, "mhartid"},
 };
 #define CSR_COUNTER 0xc03 // hpmcounter3 to hpmcounter31
 #define CSR_COUNTERS 29
@@ -118,7 +120,8 @@ static void put_vtype(struct text_out *out, uint32_t number)
     }
     put(out, "e%u,", 8u << sew);
     put_choice(out, "m1|m2|m4|m8||mf8|mf4|mf2", lmul);
-    put(out, ",%s,%s", bits(number, 6, 1) != 0 ? "ta" : "tu", bits(number, 7, 1) != 0 ? "ma" : "mu");
+    put(out, ",%s,%s", bits(number, 6, 1) != 0 ? "ta" : "tu",
+        bits(number, 7, 1) != 0 ? "ma" : "mu");
 }
 
 static bool put_register(struct text_out *out, unsigned kind, uint32_t number)
@@ -145,10 +148,11 @@ static bool put_register(struct text_out *out, unsigned kind, uint32_t number)
 }
 
 // Zfa, "Load-immediate instructions", as binutils write them.
-static const char fli_values[] =
-    "-0x1p+0|min|0x1p-16|0x1p-15|0x1p-8|0x1p-7|0x1p-4|0x1p-3|0x1p-2|0x1.4p-2|0x1.8p-2|0x1.cp-2|0x1p-1|0x1.4p-1|"
-    "0x1.8p-1|0x1.cp-1|0x1p+0|0x1.4p+0|0x1.8p+0|0x1.cp+0|0x1p+1|0x1.4p+1|0x1.8p+1|0x1p+2|0x1p+3|0x1p+4|0x1p+7|0x1p+8|"
-    "0x1p+15|0x1p+16|inf|nan";
+static const char fli_values[] = "-0x1p+0|min|0x1p-16|0x1p-15|0x1p-8|0x1p-7|0x1p-4|0x1p-3|0x1p-2|"
+                                 "0x1.4p-2|0x1.8p-2|0x1.cp-2|0x1p-1|0x1.4p-1|"
+                                 "0x1.8p-1|0x1.cp-1|0x1p+0|0x1.4p+0|0x1.8p+0|0x1.cp+0|0x1p+1|0x1."
+                                 "4p+1|0x1.8p+1|0x1p+2|0x1p+3|0x1p+4|0x1p+7|0x1p+8|"
+                                 "0x1p+15|0x1p+16|inf|nan";
 
 static void put_piece(struct text_out *out, const struct piece *piece)
 {

@@ -5,10 +5,10 @@
 // {FIELD+FIELD:word} of a text.
 enum print {
     PRINT_NONE,
-    PRINT_CHOICE,   // one of the words of the text itself
-    PRINT_X,        // general register by its name in the calling convention
-    PRINT_XC,       // of a field of 3 bits
-    PRINT_F,        // floating point register
+    PRINT_CHOICE, // one of the words of the text itself
+    PRINT_X,      // general register by its name in the calling convention
+    PRINT_XC,     // of a field of 3 bits
+    PRINT_F,      // floating point register
     PRINT_FC,
     PRINT_V,        // vector register
     PRINT_D,        // decimal, signed
@@ -19,7 +19,7 @@ enum print {
     PRINT_CSR_FROM, // what is written there: a register or a number
     PRINT_ORDER,    // what a fence orders
     PRINT_VTYPE,
-    PRINT_FLI,      // a floating point constant
+    PRINT_FLI, // a floating point constant
 };
 
 // No text has a condition that bits alone don't tell.

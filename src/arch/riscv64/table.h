@@ -8,8 +8,8 @@
 // The row of a number, ROW_UNKNOWN's for one that is none.
 const struct row *tl_riscv64_row(unsigned number);
 unsigned tl_riscv64_row_count(void);
-// The number of the row that a word belongs to, of which a compressed instruction is the lower half; ROW_UNKNOWN:
-// reserved, custom, or none that is known.
+// The number of the row that a word belongs to, of which a compressed instruction is the lower
+// half; ROW_UNKNOWN: reserved, custom, or none that is known.
 unsigned tl_riscv64_row_find(uint32_t word);
 const struct use *tl_riscv64_row_uses(const struct row *row);
 // The row's text for a word, its pieces, and a piece's number. NULL: it has none.

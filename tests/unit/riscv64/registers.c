@@ -1,6 +1,6 @@
-// Proves the register sets of isa/riscv.isa by running words of every row on a riscv64 processor, or what stands in
-// for it: what is claimed not to be read may be changed without any other effect, what is claimed to be written
-// does not depend on its old value, and nothing else changes.
+// Proves the register sets of isa/riscv.isa by running words of every row on a riscv64 processor,
+// or what stands in for it: what is claimed not to be read may be changed without any other effect,
+// what is claimed to be written does not depend on its old value, and nothing else changes.
 //
 //   registers SEED WORDS [all]      WORDS of each row; all: it is one that has all rows
 #include "machine.h"
@@ -49,7 +49,8 @@ static bool run(const struct machine_state *start, struct outcome *out)
     return out->state.signal == SIGTRAP;
 }
 
-// A number that the instruction may use: where it leads, an address in its memory, or a distance there.
+// A number that the instruction may use: where it leads, an address in its memory, or a distance
+// there.
 static uint64_t address_random(const struct tl_insn *insn)
 {
     if (insn->flow != TL_FLOW_NEXT)
@@ -64,7 +65,9 @@ static void state_random(const struct tl_insn *insn, bool addresses, struct mach
     *state = (struct machine_state){0};
     state->reg[0] = SITE_ADDR;
     for (unsigned i = 1; i < REGS; i++)
-        state->reg[i] = addresses ? address_random(insn) : next() % 4 == 0 ? next() % SMALL : next();
+        state->reg[i] = addresses         ? address_random(insn)
+                        : next() % 4 == 0 ? next() % SMALL
+                                          : next();
     machine_vectors_fill(state, next);
     if (addresses) // small indexes, of any width
         for (size_t i = 0; i < sizeof(state->vector); i++)
@@ -77,18 +80,21 @@ static bool same_but(const struct outcome *one, const struct outcome *two, tl_re
     for (unsigned i = 0; i < REGS; i++) // the pc too
         if ((regs & TL_REGSET(i)) == 0 && one->state.reg[i] != two->state.reg[i])
             return false;
-    return machine_vectors_same(&one->state, &two->state) && memcmp(one->data, two->data, DATA_SIZE) == 0;
+    return machine_vectors_same(&one->state, &two->state) &&
+           memcmp(one->data, two->data, DATA_SIZE) == 0;
 }
 
 static bool wrong(const struct tl_insn *insn, const char *what, tl_regset regs)
 {
     char text[160];
     tl_riscv64_print(insn, text, sizeof(text));
-    printf("%s (row %s) %s %08llx\n", text, tl_riscv64_row(insn->row)->name, what, (unsigned long long)regs);
+    printf("%s (row %s) %s %08llx\n", text, tl_riscv64_row(insn->row)->name, what,
+           (unsigned long long)regs);
     return false;
 }
 
-static uint64_t other_value(const struct tl_insn *insn, const struct machine_state *start, bool addresses)
+static uint64_t other_value(const struct tl_insn *insn, const struct machine_state *start,
+                            bool addresses)
 {
     uint64_t kind = next() % 4;
     return kind == 0   ? start->reg[1 + next() % (REGS - 1)] // so that two are equal
@@ -98,8 +104,8 @@ static uint64_t other_value(const struct tl_insn *insn, const struct machine_sta
 }
 
 // Changes registers that are said not to be read.
-static bool claim_holds(const struct tl_insn *insn, const struct machine_state *start, const struct outcome *before,
-                        tl_regset regs, bool addresses)
+static bool claim_holds(const struct tl_insn *insn, const struct machine_state *start,
+                        const struct outcome *before, tl_regset regs, bool addresses)
 {
     static struct machine_state changed;
     static struct outcome after;
@@ -159,10 +165,35 @@ static int claims_hold(const struct tl_insn *insn, bool addresses)
 
 // Rows that no processor of QEMU 7.2 has, and one on which it ends by an assertion (gen_set_rm).
 static const char *const unknown_there[] = {
-    "amo-small", "amoswap-small", "amocas", "amocas-pair", "f-constant", "f-minmax-nan", "f-round",
-    "f-convert-modulo", "f-compare-quiet", "f-to-bf16", "bf16-to-f", "czero", "cbo", "wrs", "mop-r", "mop-rr",
-    "vror-vi", "vk-unary", "vk-ghash-mul", "vk-aes-zero", "vk-imm", "vk-vv", "c-lbu", "c-lh", "c-sb", "c-sh",
-    "c-mul", "c-unary", "c-mop",
+    "amo-small",
+    "amoswap-small",
+    "amocas",
+    "amocas-pair",
+    "f-constant",
+    "f-minmax-nan",
+    "f-round",
+    "f-convert-modulo",
+    "f-compare-quiet",
+    "f-to-bf16",
+    "bf16-to-f",
+    "czero",
+    "cbo",
+    "wrs",
+    "mop-r",
+    "mop-rr",
+    "vror-vi",
+    "vk-unary",
+    "vk-ghash-mul",
+    "vk-aes-zero",
+    "vk-imm",
+    "vk-vv",
+    "c-lbu",
+    "c-lh",
+    "c-sb",
+    "c-sh",
+    "c-mul",
+    "c-unary",
+    "c-mop",
     CRASHES,
 };
 
@@ -189,13 +220,15 @@ static uint32_t word_of(const struct row *row)
 static bool insn_of(const struct row *row, unsigned number, struct tl_insn *out)
 {
     uint32_t word = word_of(row);
-    return tl_riscv64_decode((const uint8_t *)&word, sizeof(word), SITE_ADDR, out) == 0 && out->row == number;
+    return tl_riscv64_decode((const uint8_t *)&word, sizeof(word), SITE_ADDR, out) == 0 &&
+           out->row == number;
 }
 
 int main(int argc, char **argv)
 {
     static const uint16_t breaks[] = {0x9002, 0x9002}; // c.ebreak
-    unsigned long long seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, each = argc > 2 ? strtoull(argv[2], NULL, 0) : 4;
+    unsigned long long seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1,
+                       each = argc > 2 ? strtoull(argv[2], NULL, 0) : 4;
     bool all = argc > 3 && strcmp(argv[3], "all") == 0;
     unsigned rows = 0, rows_run = 0, failed = 0;
     random_state = seed;

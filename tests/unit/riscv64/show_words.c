@@ -1,5 +1,5 @@
-// What the riscv64 decoder says of words: hexadecimal words and addresses come in, one line each goes out.
-// test_table.py asks it.
+// What the riscv64 decoder says of words: hexadecimal words and addresses come in, one line each
+// goes out. test_table.py asks it.
 #include "arch/riscv64/riscv64.h"
 #include "arch/riscv64/table.h"
 
@@ -11,7 +11,8 @@ int main(void)
     uint32_t word;
     uint64_t addr;
     while (scanf("%" SCNx32 " %" SCNx64, &word, &addr) == 2) {
-        uint8_t bytes[] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16), (uint8_t)(word >> 24)};
+        uint8_t bytes[] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16),
+                           (uint8_t)(word >> 24)};
         struct tl_insn insn;
         char text[160];
         if (tl_riscv64_decode(bytes, sizeof(bytes), addr, &insn) != 0)
