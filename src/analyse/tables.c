@@ -209,6 +209,21 @@ static int constants(struct search *search, uint32_t node, unsigned reg, tl_addr
     return status;
 }
 
+// The one sum of two registers that reg is before node, if it is nothing else: where loads add no register (riscv64),
+// table and index are added before.
+static int sum_before(struct search *search, uint32_t node, unsigned reg, struct definition_at *out)
+{
+    struct reach found;
+    *out = (struct definition_at){.def = {.kind = TL_DEF_OTHER}};
+    int status = reach(search, node, reg, &found);
+    if (status != 0)
+        return status == TL_E_LIMIT ? 0 : status;
+    if (found.count == 1 && !found.outside && found.item[0].def.kind == TL_DEF_SUM &&
+        found.item[0].def.b != TL_DEF_REG_NONE)
+        *out = found.item[0];
+    return 0;
+}
+
 // Where the table of a load may begin. Of two registers that are added, the one that holds only
 // constants is the table and the other the index.
 static int load_tables(struct search *search, uint32_t node, const struct tl_definition *load,
@@ -217,6 +232,16 @@ static int load_tables(struct search *search, uint32_t node, const struct tl_def
     if (load->a == TL_DEF_REG_NONE && load->b == TL_DEF_REG_NONE) {
         candidate_add(out, load->value);
         return 0;
+    }
+    if (load->a != TL_DEF_REG_NONE && load->b == TL_DEF_REG_NONE) {
+        struct definition_at sum;
+        int status = sum_before(search, node, load->a, &sum);
+        if (status != 0)
+            return status;
+        if (sum.def.kind == TL_DEF_SUM) {
+            sum.def.value += load->value;
+            return load_tables(search, sum.node, &sum.def, out);
+        }
     }
     const unsigned regs[] = {load->a, load->b};
     for (unsigned i = 0; i < 2; i++) {
@@ -710,7 +735,7 @@ static int jump_follow(struct search *search, const struct jump *jump, bool boun
             break;
         case TL_DEF_OFFSET: // a small address, whole: a data word of a program at fixed addresses
             pointers = true;
-            resolved = resolved && item->def.size == OFFSET_SIZE && !item->def.is_signed &&
+            resolved = resolved && item->def.size == OFFSET_SIZE &&
                        search->analysis->facts.position_fixed;
             break;
         default:
