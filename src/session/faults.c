@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define COMMIT_TRIES_MAX 2
+#define COMMIT_TRIES_MAX 5 // each as long as a stop may take
 #define HANDLER_EXITS_MAX 32 // more returns of one handler than this are not guarded
 
 // The request for a guard at a handler; false: it lies in no module that is known.
