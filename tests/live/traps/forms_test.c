@@ -42,6 +42,20 @@ static void forms_read(struct victim *victim, struct forms *out)
     }
 }
 
+// A stepped instruction is followed by a signal, which may use what lies below the stack pointer.
+static void forms_steppable(struct forms *forms)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < forms->count; i++) {
+        if (strstr(forms->name[i], " below"))
+            continue;
+        memmove(forms->name[kept], forms->name[i], sizeof forms->name[i]);
+        forms->site[kept] = forms->site[i];
+        forms->runs[kept++] = forms->runs[i];
+    }
+    forms->count = kept;
+}
+
 // Runs all of them once more. Returns how many differ from the first run.
 static unsigned forms_again(struct victim *victim)
 {
@@ -70,6 +84,8 @@ static void rung_run(enum tl_rung rung, unsigned rungs, bool *seen)
     unsigned placed = 0;
     victim_spawn(&victim, argv);
     forms_read(&victim, forms);
+    if (rung == TL_RUNG_STEP)
+        forms_steppable(forms);
     int error = put_place(put, victim.pid, forms->site, forms->count, rungs, &diag);
     if (error)
         fail_msg("%s", diag.text);

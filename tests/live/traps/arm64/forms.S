@@ -9,7 +9,8 @@
 //       what comes behind; x0 is often a mark of the way that was taken
 //   DONE
 //
-// What lies below the stack pointer at the end is compared with nothing.
+// What lies below the stack pointer at the end is compared with nothing; what a form leaves above it is all
+// written, for a signal may have used it before.
         .arch armv8.5-a+sve
 
         .macro FORM name, near=0
@@ -183,20 +184,31 @@ DONE
         ONE "ldtr", ldtr x0, [sp, #8]
         ONE "str", str x0, [sp, #8]
         ONE "str w", str w0, [sp, #4]
-        ONE "str before", str x30, [sp, #-16]!
+        FORM "str before"
+SITE;   str     x30, [sp, #-16]!
+        str     xzr, [sp, #8]
+DONE
         ONE "str behind", str x0, [sp], #16
         ONE "stur", stur x0, [sp, #3]
         ONE "strb", strb w0, [sp, #5]
-        ONE "strb before", strb w0, [sp, #-16]!
+        FORM "strb before"
+SITE;   strb    w0, [sp, #-16]!
+        stur    xzr, [sp, #1]
+        str     xzr, [sp, #8]
+DONE
         VECTORS "ldr q sp", ldr q0, [sp, #16]
         VECTORS "ldr d behind", ldr d0, [sp], #16
         VECTORS "ldur q", ldur q0, [sp, #5]
         VECTORS "ldr b", ldr b0, [sp, #5]
         VECTORS "str q sp", str q0, [sp, #16]
-        VECTORS "str d before", str d0, [sp, #-16]!
+        FORM "str d before"
+        fmov    d0, x3
+SITE;   str     d0, [sp, #-16]!
+        str     xzr, [sp, #8]
+DONE
         VECTORS "str q behind", str q0, [sp], #16
         VECTORS "stur s", stur s0, [sp, #5]
-        // Below the stack pointer, far below, and far above.
+        // What is there only until the next signal: not stepped.
         FORM "stur below"
 SITE;   stur    x1, [sp, #-8]
         ldur    x0, [sp, #-8]
