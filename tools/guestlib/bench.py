@@ -3,8 +3,8 @@ import json
 
 CLOCKS = ("instructions", "time")
 METHODS = ("jump", "simulate", "slot", "step", "kernel", "kernel-event")
-GROUPS = (("count", "entry", "entry count"), ("event", "entry", "entry event, time, thread and 6 arguments"),
-          ("return", "exit", "return count"), ("return", "trampoline", "return count, trampoline"))
+GROUPS = (("count", "entry", "entry count"), ("event", "entry", "entry event"), ("return", "exit", "return count"),
+          ("return", "trampoline", "return by trampoline"))
 UNITS = {"instructions": "instructions added to a call", "time": "ns added to a call, emulated"}
 
 
@@ -35,7 +35,7 @@ def block(lines, clock, release):
             if (line.get("action"), line.get("kind")) == (action, kind):
                 rows.setdefault(line["case"], {})[line["method"]] = line["ns"]
         for case, row in rows.items():
-            text += f"{title[:22]:22}  {case:10}" + "".join(f"{number(row.get(name)):>13}" for name in METHODS) + "\n"
+            text += f"{title:22}  {case:10}" + "".join(f"{number(row.get(name)):>13}" for name in METHODS) + "\n"
     for line in mine:
         if line["type"] == "throughput":
             text += (f"redis, {len(line['functions'])} functions counted by {line['method']}: "
