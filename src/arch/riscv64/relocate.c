@@ -41,8 +41,6 @@ void tl_riscv64_fault_point(struct tl_detour *out, const struct tl_parcels *w, u
 static tl_regset scratch_regs(const struct tl_emit_in *in, unsigned index)
 {
     tl_regset dead = in->dead;
-    if (in->behind && index > 0)
-        dead &= in->dead_behind;
     for (unsigned i = 0; i <= index; i++)
         dead &= ~(in->insn[i].read | in->insn[i].written);
     return dead;

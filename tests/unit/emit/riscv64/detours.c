@@ -380,6 +380,7 @@ static void what_a_window_may_not_hold_is_refused(void **state)
     } row[] = {
         {"a call at the end", {NOP, JAL_RA}, 0, TL_REFUSE_NONE},
         {"a call before the end", {JAL_RA, NOP}, 0, TL_REFUSE_WINDOW_CALL},
+        {"one behind a jump that is too far", {C_J, JAL_RA, NOP}, 0, TL_REFUSE_WINDOW_CALL},
         {"an indirect one", {C_JALR_A5, NOP}, 0, TL_REFUSE_WINDOW_CALL},
         {"a branch to a copy", {C_PUSH, NOP, BEQZ_BACK}, 0, TL_REFUSE_NONE},
         {"a branch into one", {C_PUSH, NOP, BEQZ_INTO}, 0, TL_REFUSE_WINDOW_TARGET},
@@ -396,6 +397,8 @@ static void what_a_window_may_not_hold_is_refused(void **state)
         in.dead = row[i].dead;
         printf("%s\n", row[i].name);
         assert_int_equal(emit(&in, DETOUR), row[i].refusal);
+        if (row[i].refusal) // no bounce helps
+            assert_int_equal(emit(&in, AWAY), row[i].refusal);
     }
 }
 

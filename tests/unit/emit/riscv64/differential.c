@@ -4,7 +4,9 @@
 // shown with the state before the instruction. What a copy does from its boundary on is compared
 // too. Fails if a row was not run.
 //
-//   differential [SEED [WINDOWS]]      WINDOWS of each row; prints its seed
+//   differential [SEED [WINDOWS [whole]]]      WINDOWS of each row; prints its seed; whole: words
+//   that end QEMU
+//                                              before 8 are run too
 #include "machine.h"
 
 #include <signal.h>
@@ -132,11 +134,23 @@ static bool code_area(uint64_t addr)
     return false;
 }
 
+// QEMU 7.2 ends itself at conversions with a rounding mode of their own (vf*cvt.rtz, vfncvt.rod):
+// it notes twice where it is. RISC-V ISA manual volume I, "V", "Vector Floating-Point/Integer
+// Type-Convert Instructions".
+static bool emulator_whole;
+
+static bool emulator_ends(uint32_t word)
+{
+    uint32_t form = word >> 15 & 31;
+    bool converts = (word & 0xfc00707f) == 0x48001057;
+    return !emulator_whole && converts && ((form & 6) == 6 || form == 21);
+}
+
 static bool insn_put(struct test_case *test, uint32_t word)
 {
     struct tl_insn *insn = &test->insn[test->count];
     uint64_t addr = SITE_ADDR + test->size;
-    if (test->count == TL_WINDOW_INSNS_MAX ||
+    if (test->count == TL_WINDOW_INSNS_MAX || emulator_ends(word) ||
         tl_riscv64_decode((const uint8_t *)&word, tl_parcel_size(word), addr, insn) ||
         insn->reloc == TL_RELOC_REFUSE)
         return false;
@@ -434,6 +448,7 @@ static const struct variant variants[] = {
     {.name = "guard, short", .action = TL_ACTION_GUARD, .how = SHORT},
     {.name = "retarget", .action = TL_ACTION_COUNT, .retarget = true},
     {.name = "taken", .action = TL_ACTION_COUNT, .on_taken = true},
+    {.name = "taken, short", .action = TL_ACTION_COUNT, .how = SHORT, .on_taken = true},
     {.name = "taken, far",
      .action = TL_ACTION_RECORD,
      .how = FAR,
@@ -500,8 +515,8 @@ static bool variant_fits(const struct variant *variant, const struct test_case *
     bool moves = insn->flags & TL_INSN_WRITES_SP || insn->written & TL_REGSET(X_TP);
     if (test->size < least[variant->how] && !variant->retarget)
         return false;
-    if (variant->retarget) // a link in tp would lead the count elsewhere
-        return insn->reloc == TL_RELOC_CALL && test->count == 1 && !moves;
+    if (variant->retarget) // what the action counts on is no link
+        return insn->reloc == TL_RELOC_CALL && test->count == 1 && !(insn->written & KEPT);
     if (variant->on_taken)
         return insn->reloc == TL_RELOC_COND;
     return !variant->behind || (insn->flow == TL_FLOW_NEXT && !moves);
@@ -817,11 +832,46 @@ static bool variant_run(struct run *run)
     return made;
 }
 
+// At the stack's very end: what the action stores first faults, and is shown as if nothing had run.
+static bool edge_run(const struct test_case *test, const struct variant *variant)
+{
+    static struct test_case edge;
+    static struct run run;
+    uint8_t patch[WINDOW_BYTES_MAX] = {0};
+    unsigned size;
+    edge = *test;
+    edge.before.reg[X_SP] = STACK_ADDR;
+    run = (struct run){
+        .test = &edge, .variant = variant, .before = edge.before, .after = edge.before};
+    input_make(&run);
+    if (!patch_make(&run, patch, &size) || !detour_emit(&run))
+        return false;
+    machine_code_put(run.at, run.detour.bytes, run.detour.size);
+    machine_code_put(SITE_ADDR, patch, size);
+    homes_put(&run);
+    memory_put(&edge.memory_before);
+    if (!machine_run(&run.before, &run.after))
+        fail(&run, "went on for ever");
+    bounces_clear(&run);
+    bool stored =
+        run.after.signal == SIGSEGV && in_range(run.after.fault_addr, STACK_ADDR - BELOW, BELOW);
+    if (!stored || run.after.reg[0] - run.at >= run.detour.displaced)
+        return false;
+    fault_mend(&run);
+    edge.after = edge.before;
+    edge.after.signal = SIGSEGV;
+    // A call that was led here has set its link, which was dead.
+    tl_regset lost = run.in.dead | (variant->retarget ? edge.insn[0].written : 0);
+    if (!state_same(&edge.after, &run.after, lost & ~KEPT))
+        fail(&run, "a fault at the stack's end is not as before the site");
+    return true;
+}
+
 // ---- rows
 // ---------------------------------------------------------------------------------------------
 
 struct totals {
-    unsigned long windows, compared, refused, bounced, counts[TL_WINDOW_INSNS_MAX + 1];
+    unsigned long windows, compared, refused, bounced, edges, counts[TL_WINDOW_INSNS_MAX + 1];
     unsigned long variant[sizeof variants / sizeof *variants];
 };
 static struct totals totals;
@@ -846,6 +896,9 @@ static unsigned window_run(struct test_case *test)
         } else {
             totals.refused++;
         }
+        bool plain = variants[i].how <= SHORT && !variants[i].behind && !variants[i].on_taken;
+        if (plain && chance(10))
+            totals.edges += edge_run(test, &variants[i]);
     }
     totals.compared += compared;
     return compared;
@@ -871,6 +924,8 @@ static bool row_run(unsigned number, unsigned windows, unsigned *silent)
     static struct test_case test;
     const struct row *row = tl_riscv64_row(number);
     unsigned compared = 0, made = 0, illegal = 0;
+    if (!emulator_whole && strcmp(row->name, "vf-convert-rtz") == 0)
+        return true;
     for (unsigned i = 0; i < windows || (!compared && i < 20 * windows); i++) {
         if (!window_make(&test, number))
             break;
@@ -891,6 +946,7 @@ int main(int argc, char **argv)
     unsigned rows = 0, missing = 0, silent = 0;
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (unsigned long long)getpid();
     random_state = seed;
+    emulator_whole = argc > 3 && strcmp(argv[3], "whole") == 0;
     machine_begin();
     areas_make();
     for (unsigned number = 1; number < tl_riscv64_row_count(); number++) {
@@ -901,9 +957,10 @@ int main(int argc, char **argv)
         missing += !row_run(number, copied ? windows : MOVED_TIMES * windows, &silent);
     }
     printf("seed %llu: %u rows, %lu windows, %lu runs compared, %lu detours refused, %lu bounced, "
-           "%u rows this "
-           "processor has not\nwindows by instructions:",
-           seed, rows, totals.windows, totals.compared, totals.refused, totals.bounced, silent);
+           "%lu at the "
+           "stack's end, %u rows this processor has not\nwindows by instructions:",
+           seed, rows, totals.windows, totals.compared, totals.refused, totals.bounced,
+           totals.edges, silent);
     for (unsigned i = 1; i <= TL_WINDOW_INSNS_MAX; i++)
         printf(" %lu", totals.counts[i]);
     printf("\n");
@@ -911,5 +968,6 @@ int main(int argc, char **argv)
         printf("%s: %lu\n", variants[i].name, totals.variant[i]);
         missing += totals.variant[i] == 0;
     }
+    missing += totals.edges == 0;
     return missing != 0;
 }
