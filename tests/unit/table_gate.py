@@ -77,17 +77,17 @@ class Gate:
 
     def compare(self, word, ours, theirs):
         """more: we know a word that objdump does not; less: it knows one that we refuse; text: another text.
-        By row, for less by the first word of objdump's text."""
+        By row, or by the first word of the text; for less by that of objdump's."""
         if ours.text == theirs or (ours.row == "unknown" and not theirs):
             return
         if ours.row == "unknown":
-            key = "less", theirs.split()[0]
+            kind, names = "less", [theirs.split()[0]]
         else:
-            key = "text" if theirs else "more", ours.row
-        if key in self.differences:
-            self.needed.add(self.differences[key])
-        else:
-            self.failures.append(f"{key[0]} {key[1]}: {word:08x} is '{ours.text}', objdump '{theirs}'")
+            kind, names = "text" if theirs else "more", [ours.row, ours.text.split()[0]]
+        found = [self.differences[kind, name] for name in names if (kind, name) in self.differences]
+        self.needed |= set(found)
+        if not found:
+            self.failures.append(f"{kind} {names[0]}: {word:08x} is '{ours.text}', objdump '{theirs}'")
 
     def check_examples(self):
         examples = [(row, text) for row in self.table.rows for _, text in row.examples]
