@@ -6,16 +6,18 @@
 #include "arch/riscv64/relocate.h"
 
 // Linux simulates c.jr and c.jalr without clearing bit 0 of the target, which kills the program (a
-// return address never has it set); it makes a nop of lpad; it takes what is 48 bits long or more
-// for 32, and its trap ends the reservation of lr (arch/riscv/kernel/probes, seen on 6.12 and 7.2).
+// return address never has it set); stands still at a branch with a reserved code; makes a nop of
+// lpad; takes what is 48 bits long or more for 32; and its trap ends the reservation of lr
+// (arch/riscv/kernel/probes, seen on 6.12 and 7.2).
 static bool uprobe_breaks(const struct tl_insn *insn)
 {
     uint32_t word = tl_riscv64_word(insn);
-    bool indirect = (word & 0xe07f) == 0x8002 && (word >> 7 & 31) != 0; // c.jr, c.jalr
-    bool returns = indirect && insn->flow == TL_FLOW_RET;
+    bool indirect = insn->size == 2 && (word & 0xe07f) == 0x8002 && (word >> 7 & 31) != 0;
+    bool reserved = (word & 0x607f) == 0x2063;
+    bool longer = (word & 0x1f) == 0x1f;
     bool reserves = insn->flags & (TL_INSN_EXCLUSIVE_LOAD | TL_INSN_EXCLUSIVE_STORE);
-    return (indirect && !returns) || reserves || insn->flags & TL_INSN_LANDING ||
-           (word & 0x1f) == 0x1f;
+    return (indirect && insn->flow != TL_FLOW_RET) || reserved || longer || reserves ||
+           insn->flags & TL_INSN_LANDING;
 }
 
 const struct tl_arch tl_arch_riscv64 = {

@@ -41,7 +41,7 @@
 #define BLOCK_SIZE 0x1400000u
 #define BELOW 256u // bytes below the stack pointer that a detour may use
 #define WORD_TRIES 20000
-#define WINDOW_BYTES_MAX 32
+#define WINDOW_BYTES_MAX (4 * TL_WINDOW_INSNS_MAX)
 #define MOVED_TIMES 8 // as many windows of rows that are not just copied
 #define KEPT (TL_REGSET(X_SP) | TL_REGSET(X_GP) | TL_REGSET(X_TP))
 
