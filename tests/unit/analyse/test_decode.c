@@ -178,11 +178,12 @@ static void facts_are_exact(void **state)
             ((insn.flags & TL_INSN_MAY_FAULT) != 0) == fact->fault)
             continue;
         wrong++;
-        print_error("%s: flow %u reloc %u read %#llx written %#llx flags %x, not %u %u %#llx %#llx %x%s\n",
-                    fact->text, insn.flow, insn.reloc, (unsigned long long)insn.read,
-                    (unsigned long long)insn.written, insn.flags, fact->flow, fact->reloc,
-                    (unsigned long long)fact->read, (unsigned long long)fact->written, fact->flags,
-                    fact->fault ? " fault" : "");
+        print_error(
+            "%s: flow %u reloc %u read %#llx written %#llx flags %x, not %u %u %#llx %#llx %x%s\n",
+            fact->text, insn.flow, insn.reloc, (unsigned long long)insn.read,
+            (unsigned long long)insn.written, insn.flags, fact->flow, fact->reloc,
+            (unsigned long long)fact->read, (unsigned long long)fact->written, fact->flags,
+            fact->fault ? " fault" : "");
     }
     assert_int_equal(wrong, 0);
 }
@@ -354,26 +355,26 @@ static void what_a_kernel_probe_breaks(void **state)
         uint8_t size;
         bool breaks;
     } table[] = {
-        {&tl_arch_x86_64, {0x49, 0x90}, 2, true},              // xchg %rax, %r8
-        {&tl_arch_x86_64, {0x41, 0x90}, 2, true},              // xchg %eax, %r8d
-        {&tl_arch_x86_64, {0x66, 0x41, 0x90}, 3, true},        // xchg %ax, %r8w
-        {&tl_arch_x86_64, {0x90}, 1, false},                   // nop
-        {&tl_arch_x86_64, {0x66, 0x90}, 2, false},             // xchg %ax, %ax
-        {&tl_arch_x86_64, {0x48, 0x90}, 2, false},             // rex.W nop
-        {&tl_arch_x86_64, {0xf3, 0x90}, 2, false},             // pause
-        {&tl_arch_x86_64, {0x49, 0x91}, 2, false},             // xchg %rax, %r9
-        {&tl_arch_x86_64, {0x0c, 0x90}, 2, false},             // or $0x90, %al
-        {&tl_arch_x86_64, {0xb0, 0x90}, 2, false},             // mov $0x90, %al
-        {&tl_arch_x86_64, {0x83, 0xc1, 0x90}, 3, false},       // add $-112, %ecx
-        {&tl_arch_x86_64, {0x83, 0x41, 0x49, 0x90}, 4, false}, // addl $-112, 0x49(%rcx)
-        {&tl_arch_arm64, {0x40, 0x00, 0x00, 0x1c}, 4, true},   // ldr s0, .+8
-        {&tl_arch_arm64, {0x40, 0x00, 0x00, 0x18}, 4, false},  // ldr w0, .+8
-        {&tl_arch_arm64, {0x50, 0x00, 0x00, 0x54}, 4, true},   // bc.eq .+8
-        {&tl_arch_arm64, {0x40, 0x00, 0x00, 0x54}, 4, false},  // b.eq .+8
-        {&tl_arch_riscv64, {0x02, 0x85}, 2, true},             // c.jr a0
-        {&tl_arch_riscv64, {0x02, 0x95}, 2, true},             // c.jalr a0
-        {&tl_arch_riscv64, {0x82, 0x80}, 2, false},            // c.jr ra
-        {&tl_arch_riscv64, {0x0a, 0x85}, 2, false},            // c.mv a0, sp
+        {&tl_arch_x86_64, {0x49, 0x90}, 2, true},               // xchg %rax, %r8
+        {&tl_arch_x86_64, {0x41, 0x90}, 2, true},               // xchg %eax, %r8d
+        {&tl_arch_x86_64, {0x66, 0x41, 0x90}, 3, true},         // xchg %ax, %r8w
+        {&tl_arch_x86_64, {0x90}, 1, false},                    // nop
+        {&tl_arch_x86_64, {0x66, 0x90}, 2, false},              // xchg %ax, %ax
+        {&tl_arch_x86_64, {0x48, 0x90}, 2, false},              // rex.W nop
+        {&tl_arch_x86_64, {0xf3, 0x90}, 2, false},              // pause
+        {&tl_arch_x86_64, {0x49, 0x91}, 2, false},              // xchg %rax, %r9
+        {&tl_arch_x86_64, {0x0c, 0x90}, 2, false},              // or $0x90, %al
+        {&tl_arch_x86_64, {0xb0, 0x90}, 2, false},              // mov $0x90, %al
+        {&tl_arch_x86_64, {0x83, 0xc1, 0x90}, 3, false},        // add $-112, %ecx
+        {&tl_arch_x86_64, {0x83, 0x41, 0x49, 0x90}, 4, false},  // addl $-112, 0x49(%rcx)
+        {&tl_arch_arm64, {0x40, 0x00, 0x00, 0x1c}, 4, true},    // ldr s0, .+8
+        {&tl_arch_arm64, {0x40, 0x00, 0x00, 0x18}, 4, false},   // ldr w0, .+8
+        {&tl_arch_arm64, {0x50, 0x00, 0x00, 0x54}, 4, true},    // bc.eq .+8
+        {&tl_arch_arm64, {0x40, 0x00, 0x00, 0x54}, 4, false},   // b.eq .+8
+        {&tl_arch_riscv64, {0x02, 0x85}, 2, true},              // c.jr a0
+        {&tl_arch_riscv64, {0x02, 0x95}, 2, true},              // c.jalr a0
+        {&tl_arch_riscv64, {0x82, 0x80}, 2, false},             // c.jr ra
+        {&tl_arch_riscv64, {0x0a, 0x85}, 2, false},             // c.mv a0, sp
         {&tl_arch_riscv64, {0x67, 0x00, 0x05, 0x00}, 4, false}, // jr a0
         {&tl_arch_riscv64, {0x63, 0x20, 0x05, 0x00}, 4, true},  // a branch with a reserved code
         {&tl_arch_riscv64, {0x63, 0x30, 0x05, 0x00}, 4, true},
@@ -383,7 +384,7 @@ static void what_a_kernel_probe_breaks(void **state)
         {&tl_arch_riscv64, {0x2f, 0x25, 0x05, 0x10}, 4, true},  // lr.w a0, (a0)
         {&tl_arch_riscv64, {0x2f, 0x25, 0xb5, 0x18}, 4, true},  // sc.w a0, a1, (a0)
         {&tl_arch_riscv64, {0x2f, 0x25, 0xb5, 0x00}, 4, false}, // amoadd.w a0, a1, (a0)
-        {&tl_arch_riscv64, {0x1f, 0x00}, 2, true}, // of 48 bits: its first 16
+        {&tl_arch_riscv64, {0x1f, 0x00}, 2, true},              // of 48 bits: its first 16
     };
     for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
         const struct tl_arch *arch = table[i].arch;
