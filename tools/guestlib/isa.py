@@ -40,6 +40,7 @@ ISAS = {
 # Kernels by the suite they come from; a word behind the suite is a flavour of its kernel.
 KERNELS = ("trixie", "forky", "trixie-16k")
 USER_SUITE = "trixie"
+NEWEST_SUITE = "forky"
 
 # What the command, the tests and their targets are linked with.
 SYSROOT_PACKAGES = ("libc6-dev", "linux-libc-dev", "libelf-dev", "libdw-dev", "liblzma-dev", "zlib1g-dev",

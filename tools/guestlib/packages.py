@@ -219,6 +219,19 @@ def user_tree(arch, fresh=False):
         return suite.unpack(suite.closure(isa.SYSROOT_PACKAGES + isa.USER_PACKAGES), "root")
 
 
+def binutils(target):
+    """Debian's newest binutils for a target, run on this machine: (what stands before a program's path, their folder)."""
+    done = subprocess.run(["dpkg", "--print-architecture"], stdout=subprocess.PIPE, text=True, check=True)
+    suite = Suite(done.stdout.strip(), isa.NEWEST_SUITE)
+    with lock():
+        suite.update()
+        tree = suite.unpack(suite.closure(["binutils-" + target]), "binutils-" + target)
+    loaders = glob.glob(os.path.join(tree, "usr/lib/*/ld-linux*.so.*"))
+    if len(loaders) != 1:
+        raise FetchError(f"{suite.suite}/{suite.arch}: {len(loaders)} loaders beside binutils-{target}")
+    return [loaders[0], "--library-path", os.path.dirname(loaders[0])], os.path.join(tree, "usr/bin")
+
+
 def kernel(arch, name, fresh=False):
     """The newest kernel of a suite, or of a flavour of it. Returns (path of the image, release)."""
     suite_name, _, flavour = name.partition("-")
