@@ -424,7 +424,7 @@ def depth(table, row):
     return 1 + max((depth(table, by_name[name]) for name in row.over), default=0)
 
 
-LEAF = 3     # rows a leaf of the tree may hold
+LEAF = 5     # rows a leaf of the tree may hold
 NODE_BITS = 6
 
 
@@ -435,7 +435,7 @@ class Tree:
     def __init__(self, table):
         self.words = [0]
         self.width = max(table.widths)
-        self.leaves = {}
+        self.leaves, self.nodes = {}, {}
         numbered = [(number, row) for number, row in enumerate(table.rows, 1)]
         depths = {number: depth(table, row) for number, row in numbered}
         numbered.sort(key=lambda pair: -depths[pair[0]])
@@ -460,11 +460,12 @@ class Tree:
         if best is None:
             return self.leaf(rows)
         _, shift, width = best
-        place = len(self.words)
-        self.words += [shift << 8 | width] + [0] * (1 << width)
-        for pick in range(1 << width):
-            self.words[place + 1 + pick] = self.node(self.pick(rows, shift, width, pick))
-        return place
+        node = (shift << 8 | width,) + tuple(self.node(self.pick(rows, shift, width, pick))
+                                             for pick in range(1 << width))
+        if node not in self.nodes:
+            self.nodes[node] = len(self.words)
+            self.words += node
+        return self.nodes[node]
 
     @staticmethod
     def pick(rows, shift, width, pick):

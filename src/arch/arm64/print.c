@@ -202,12 +202,13 @@ static void put_bitfield(struct text_out *out)
 
 static void put_prfop(struct text_out *out, uint32_t number)
 {
-    if ((number >> 3) == 3 || (number >> 1 & 3) == 3) {
+    if ((number >> 3) == 3) {
         tl_arm64_put(out, "#0x%02x", number);
         return;
     }
     put_choice(out, "pld|pli|pst", number >> 3);
-    tl_arm64_put(out, "l%u%s", (number >> 1 & 3) + 1, (number & 1) != 0 ? "strm" : "keep");
+    put_choice(out, "l1|l2|l3|slc", number >> 1 & 3);
+    put_choice(out, "keep|strm", number & 1);
 }
 
 static void put_barrier(struct text_out *out, uint32_t crm, uint32_t op)
@@ -310,8 +311,12 @@ static bool put_piece_reg(struct text_out *out, unsigned kind, uint32_t number)
     case PRINT_XS:
         put_reg(out, true, number, sp);
         return true;
+    case PRINT_X_NEXT:
+        put_reg(out, true, number + 1, false);
+        return true;
     case PRINT_W:
-        put_reg(out, false, number, false);
+    case PRINT_WSP:
+        put_reg(out, false, number, kind == PRINT_WSP);
         return true;
     case PRINT_RB:
         put_reg(out, number >> 5 != 0, number, false);
@@ -392,7 +397,7 @@ static void put_piece(struct text_out *out, const struct piece *piece)
     uint32_t number = tl_arm64_piece_number(piece, out->word);
     tl_arm64_put(out, "%s", piece->before);
     if (put_piece_reg(out, piece->kind, number) || put_piece_number(out, piece->kind, number) ||
-        tl_arm64_put_vector(out, piece->kind, number))
+        tl_arm64_put_vector(out, piece->kind, number) || tl_arm64_put_scalable(out, piece->kind, number))
         return;
     switch (piece->kind) {
     case PRINT_CHOICE:

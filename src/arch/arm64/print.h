@@ -13,7 +13,9 @@ enum print {
     PRINT_RS,
     PRINT_X,
     PRINT_XS,
+    PRINT_X_NEXT,
     PRINT_W,
+    PRINT_WSP,
     PRINT_RB,          // x if its bit 5 is set
     PRINT_RZ,          // x if the size (the two highest bits) is 3
     PRINT_RLD,         // as the size and the opc of a load say
@@ -103,6 +105,47 @@ enum print {
     PRINT_Z,
     PRINT_ZS, // its lanes as size says
     PRINT_P,
+    // Scalable vectors, in print_scalable.c. N: a plain number; times 2, 4, 8; S: the lowest places of one that begins
+    // again at 16. With what is added to it behind.
+    PRINT_N,
+    PRINT_N_1,
+    PRINT_N_2,
+    PRINT_N_3,
+    PRINT_N_8,
+    PRINT_N_12,
+    PRINT_N2,
+    PRINT_N2_1,
+    PRINT_N2_2,
+    PRINT_N2_16,
+    PRINT_N2_17,
+    PRINT_N4,
+    PRINT_N4_3,
+    PRINT_N8,
+    PRINT_S8,
+    PRINT_S8_8,
+    PRINT_S4,
+    PRINT_S4_4,
+    PRINT_S4_8,
+    PRINT_S4_12,
+    PRINT_ZT,     // size by the highest bit of tsz
+    PRINT_ZT2,    // the next larger
+    PRINT_ZT13,   // size by the 13 bits of a mask
+    PRINT_ZLOW,   // size by the lowest bit
+    PRINT_ZELEM,  // a lane by what is above that
+    PRINT_ZK,     // 20 to 23 and 28 to 31
+    PRINT_ZMASK,  // the mask
+    PRINT_ZCPY,   // a byte with its sign, shifted by 8 or not
+    PRINT_ZADD,   // the same without a sign
+    PRINT_ZCOUNT, // times and pattern, nothing for once all
+    PRINT_ZPRF,
+    PRINT_P_1,    // the predicate behind it
+    PRINT_ZEROED, // tiles, a bit each
+    PRINT_MINUS16,
+    PRINT_OPEN,   // {
+    PRINT_ZVL,    // ", #decimal, mul vl", nothing if 0; times 2 to 4
+    PRINT_ZVL2,
+    PRINT_ZVL3,
+    PRINT_ZVL4,
 };
 
 // ?word: a condition that bits alone don't tell.
@@ -123,6 +166,7 @@ struct text_out {
 void __attribute__((format(printf, 2, 3))) tl_arm64_put(struct text_out *out, const char *format, ...);
 // false: not a kind of vectors.
 bool tl_arm64_put_vector(struct text_out *out, unsigned kind, uint32_t number);
+bool tl_arm64_put_scalable(struct text_out *out, unsigned kind, uint32_t number);
 bool tl_arm64_text_check(unsigned check, uint32_t word);
 
 #endif

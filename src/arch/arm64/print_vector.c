@@ -35,17 +35,14 @@ static unsigned highest_bit(uint32_t number)
     return number != 0 ? 31u - (unsigned)__builtin_clz(number) : 0;
 }
 
-// More than two that follow each other are written as a range.
 static void put_list(struct text_out *out, uint32_t first, unsigned count, const char *lanes)
 {
     uint32_t last = (first + count - 1) & 31;
     tl_arm64_put(out, "{");
-    if (count > 2 && last > first)
-        tl_arm64_put(out, "v%u.%s-v%u.%s", first, lanes, last, lanes);
+    if (count > 1)
+        tl_arm64_put(out, "v%u.%s-v%u.%s}", first, lanes, last, lanes);
     else
-        for (unsigned i = 0; i < count; i++)
-            tl_arm64_put(out, "%sv%u.%s", i == 0 ? "" : ", ", (first + i) & 31, lanes);
-    tl_arm64_put(out, "}");
+        tl_arm64_put(out, "v%u.%s}", first, lanes);
 }
 
 static const char *const arrangements[] = {"8b", "16b", "4h", "8h", "2s", "4s", "1d", "2d"};

@@ -202,8 +202,24 @@ static const char *const unknown_there[] = {
     "swp-pair", "ldiapp", "ldiapp-post", "stilp", "stilp-pre", "ldapr-post", "stlr-pre", "block-64",
     "block-64-status", "st-tag", "st-tag-index", "ldg", "stgp", "stgp-index", "ldap1", "stl1",
     "ldapur-simd", "bfcvt", "v-dot-mixed", "v-matrix", "x-dot-mixed", "vf-bfdot", "vf-bfmlal",
-    "vf-bfmmla", "vf-bfcvtn", "xf-bfdot", "xf-bfmlal",
+    "vf-bfmmla", "vf-bfcvtn", "xf-bfdot", "xf-bfmlal", "cas-user", "casp-user", "ldop-user", "swp-user", "rcwcas",
+    "rcwcasp", "rcwop", "rcwop-pair", "ldop-fp", "stop-fp", "ldap", "stlp", "sttp", "sttp-index", "ldtp", "ldtp-index",
+    "ldsttp-simd", "ldsttp-simd-index", "gcsstr", "fcvt-to-int-simd", "cvt-from-int-simd", "vf-magnitude", "vf-scale",
+    "vf8-lengthen", "vf8-narrow", "vf8-dot", "vf-dot-half", "vf-dot-half-lane", "vf8-multiply", "vf8-multiply-four",
+    "vf8-dot-lane", "vf8-dot-lane-half", "vf8-multiply-lane", "vf8-multiply-four-lane", "vf8-matrix", "table-two",
+    "table-two-bytes", "table-four", "table-four-bytes",
 };
+
+// Rows with words at which the emulator ends the test instead of refusing them.
+static const char *const fatal_there[] = {"vf-magnitude-half", "vf-scale-half"};
+
+static bool is_named(const struct row *row, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(row->name, names[i]) == 0)
+            return true;
+    return false;
+}
 
 // It has no scalable vectors and matrices either (DDI 0487, C4.1 "A64 instruction set encoding").
 static bool is_unknown_there(const struct row *row)
@@ -211,10 +227,7 @@ static bool is_unknown_there(const struct row *row)
     uint32_t group = row->value >> 25 & 15;
     if (group == 2 || (group == 0 && row->value >> 31 != 0))
         return true;
-    for (size_t i = 0; i < TL_ARRAY_COUNT(unknown_there); i++)
-        if (strcmp(row->name, unknown_there[i]) == 0)
-            return true;
-    return false;
+    return is_named(row, unknown_there, TL_ARRAY_COUNT(unknown_there));
 }
 
 static uint64_t number_get(const char *name, uint64_t otherwise)
@@ -250,7 +263,7 @@ static void words_of_all_rows_keep_their_claims(void **state)
     for (unsigned number = 1; number < tl_arm64_row_count(); number++) {
         const struct row *row = tl_arm64_row(number);
         unsigned tested = 0;
-        if (row->reloc == TL_RELOC_REFUSE)
+        if (row->reloc == TL_RELOC_REFUSE || is_named(row, fatal_there, TL_ARRAY_COUNT(fatal_there)))
             continue;
         for (uint64_t i = 0; i < each * TRIES && tested < each; i++) {
             uint32_t word = word_of(&machine, row);

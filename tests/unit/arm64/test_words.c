@@ -14,8 +14,8 @@
 
 #define ADDR UINT64_C(0x123456789a8)
 #define STRIDE 1009 // a prime
-#define ALLOCATED_MIN 40 // of a hundred words
-#define ALLOCATED_MAX 75
+#define ALLOCATED_MIN 35 // of a hundred words
+#define ALLOCATED_MAX 45
 
 // DDI 0487, C4.1.66 "Branches, Exception generating and System instructions", and the two groups with labels.
 static const struct {
