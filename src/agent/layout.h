@@ -220,7 +220,14 @@ struct tl_hijack_slot {
     uint64_t original; // return address
     uint64_t counter_off;
     uint64_t returned; // the key of a return that went from here, original still being its: 0 none
+                       // | TL_HIJACK_SINCE: none, and the rest is when it was entered, by head.entries
 };
+// Where a return address comes in a register the function stores it where it likes, below the key. What two
+// frames call the same place at two times is the later one's.
+#define TL_HIJACK_SINCE (UINT64_C(1) << 63)
+#define TL_HIJACK_PLACES_MAX (UINT32_C(1) << 20) // of functions, by counter
+#define TL_HIJACK_AT_KEY 1u     // a place is that many words below the key, and 1; 0: not known
+#define TL_HIJACK_NOWHERE 65535u // it stays in its register
 
 struct tl_hijack_head {
     uint64_t next;        // the heads of all installs in the process form a ring: address of the next
@@ -228,9 +235,11 @@ struct tl_hijack_head {
     uint64_t range_count; // text that a return address may lie in; by the controller
     uint64_t ended;       // not 0: none is replaced any more; by the controller
     struct tl_range range[TL_HIJACK_RANGES_MAX]; // sorted
-    uint64_t reserved2[2];
+    uint64_t entries; // how many return addresses that came in a register were replaced
+    uint64_t reserved2;
     uint64_t proven[TL_HIJACK_PROVEN]; // return addresses that were looked at; at address mod count
     struct tl_hijack_slot slot[TL_HIJACK_SLOTS];
+    uint16_t place[TL_HIJACK_PLACES_MAX]; // by the controller, before the first is replaced
 };
 
 // ---- histograms: log-linear, in ticks -------------------------------------------------------------

@@ -127,6 +127,15 @@ static void loss_count(uint64_t block, uint64_t counter_off)
         tl_agent_own_add(addr);
 }
 
+// When, for those that the function will store at a place of its choice. Relaxed: only compared by
+// a controller that has stopped all.
+static uint64_t entry_since(struct tl_hijack_head *head, uint64_t sp, const uint64_t *place)
+{
+    if ((uint64_t)(uintptr_t)place == sp)
+        return 0;
+    return TL_HIJACK_SINCE | __atomic_add_fetch(&head->entries, 1, __ATOMIC_RELAXED);
+}
+
 // Replaces the return address, which lies at *place: on the stack at sp, or in the record frame
 // where it came in a register. Returns 0, or the counter of the function that was entered before
 // with the same return address and has ended in a jump to this one: its return is to be recorded
@@ -152,6 +161,7 @@ __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_o
         }
         uint64_t ended = slot->counter_off;
         slot->counter_off = counter_off;
+        slot->returned = entry_since(head, sp, place);
         return ended;
     }
     if (address_proved(head, original))
@@ -162,7 +172,7 @@ __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_o
     }
     slot->original = original;
     slot->counter_off = counter_off;
-    slot->returned = 0;
+    slot->returned = entry_since(head, sp, place);
     // Last, and not before: a signal's handler may return through here at once.
     __atomic_store_n(place, trampoline, __ATOMIC_RELEASE);
     return 0;

@@ -97,6 +97,10 @@ struct tl_arch {
     // Whether insn may read its function's return address, or returns in another way than just to it. That lies
     // sp_depth bytes above the stack pointer and fp_depth above the frame pointer.
     bool (*reads_return)(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
+    // Where it comes in a register: whether insn stores that register on the stack, and how far below the stack
+    // pointer at the function's entry (TL_DEPTH_UNKNOWN). NULL: it lies at that stack pointer from the start.
+    bool (*stores_return)(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
+                          int64_t *below);
 
     // Whether a uprobe of the kernel makes this instruction do something else.
     bool (*uprobe_breaks)(const struct tl_insn *insn);

@@ -43,6 +43,10 @@ void tl_install_clock_tick(struct tl_install *install);
 // Replaced return addresses. What the target maps executable has changed: tells it where return addresses
 // may lie now. Prepare does it once. The target may run. 0 also where nothing is replaced.
 int tl_install_hijack_ranges(struct tl_install *install, struct tl_diag *diag);
+// Where the functions of the first count probes keep replaced return addresses (tl_hijack_head.place), before any
+// is replaced. 0 also where nothing is.
+int tl_install_hijack_places(struct tl_install *install, const uint16_t *place, size_t count,
+                             struct tl_diag *diag);
 // Two installs of one process: an unwinder that either has a probe on knows what both replaced. Before the
 // second replaces any. (Later ones are joined to any of the earlier ones.) The first may have come into the
 // second's process by fork.

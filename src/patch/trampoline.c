@@ -4,7 +4,9 @@
 // Does not replace a return address (the agent does) and never frees a slot: a thread may be on its
 // way through the trampoline. Invariant: what is put back is what the agent took, at a word that
 // still holds the trampoline's address, and lies in executable memory; the target's own words are
-// believed no further.
+// believed no further. Where return addresses come in a register the word lies where the function
+// stores it (proved by the session), and is the frame's that came there last: what a live frame
+// calls lies below all that it stores, so no other frame came later and began above the word.
 #include "base/page.h"
 #include "patch/install.h"
 
@@ -113,6 +115,18 @@ int tl_hijack_map(struct tl_install *install, struct tl_diag *diag)
     return error ? error : tl_install_hijack_ranges(install, diag);
 }
 
+int tl_install_hijack_places(struct tl_install *install, const uint16_t *place, size_t count,
+                             struct tl_diag *diag)
+{
+    tl_addr head = install->header.hijack_addr;
+    if (count > TL_HIJACK_PLACES_MAX)
+        count = TL_HIJACK_PLACES_MAX;
+    if (!head || !count)
+        return 0;
+    return words_write(install->target, head + offsetof(struct tl_hijack_head, place), place,
+                       count * sizeof *place, diag);
+}
+
 bool tl_install_hijacks(const struct tl_install *install)
 {
     return install->header.hijack_addr != 0;
@@ -145,15 +159,119 @@ bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *heade
            map->prot == (TL_PROT_READ | TL_PROT_WRITE);
 }
 
+// A slot in use, and where its return address is kept. What is kept below the key may be what an
+// older slot, of a frame that was left by a jump, names too.
+struct waiting {
+    tl_addr place, key; // place 0: not known, or in a register
+    uint64_t original, since;
+    uint64_t counter; // its index
+    size_t order;
+};
+
+struct waiting_list {
+    struct waiting *slot;
+    size_t count, room;
+    uint64_t counter_max;
+};
+
+// Most of a frame that a tail call to a function without a probe may have made.
+#define FRAME_MAX 16384
+
+static int by_place(const void *a, const void *b)
+{
+    const struct waiting *left = a, *right = b;
+    if (left->place != right->place)
+        return left->place < right->place ? -1 : 1;
+    if (left->since != right->since) // the later one first
+        return left->since > right->since ? -1 : 1;
+    return left->order < right->order ? -1 : left->order > right->order;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct waiting *left = a, *right = b;
+    return left->key < right->key ? -1 : left->key > right->key;
+}
+
+static bool waiting_add(struct waiting_list *list, const struct tl_hijack_slot *slot)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? list->room * 2 : SLOTS_PER_PAGE;
+        struct waiting *grown = realloc(list->slot, room * sizeof *grown);
+        if (!grown)
+            return false;
+        list->slot = grown;
+        list->room = room;
+    }
+    uint64_t counter = (slot->counter_off - TL_BLOCK_HEADER_SIZE) / 8;
+    if (counter >= TL_HIJACK_PLACES_MAX) // not known
+        return true;
+    if (counter > list->counter_max)
+        list->counter_max = counter;
+    list->slot[list->count] =
+        (struct waiting){.key = slot->key,
+                         .original = slot->original,
+                         .since = slot->returned & TL_HIJACK_SINCE ? slot->returned : 0,
+                         .counter = counter,
+                         .order = list->count};
+    list->count++;
+    return true;
+}
+
+// Whether a frame that came later lies where the word does: then it is not the older one's. keyed:
+// by key.
+static bool outlived(const struct waiting_list *keyed, const struct waiting *slot)
+{
+    size_t low = 0, high = keyed->count;
+    if (slot->place == slot->key)
+        return false;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (keyed->slot[middle].key > slot->place)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    for (; low < keyed->count && keyed->slot[low].key - slot->place <= FRAME_MAX; low++) {
+        if (keyed->slot[low].since > slot->since)
+            return true;
+    }
+    return false;
+}
+
 static bool slot_put_back(struct tl_target *target, const struct tl_maps *maps,
-                          const struct tl_hijack_slot *slot, tl_addr trampoline)
+                          const struct waiting *slot, tl_addr trampoline)
 {
     uint64_t word;
     const struct tl_map *map = tl_maps_at(maps, slot->original);
     return map && (map->prot & TL_PROT_EXEC) &&
-           tl_target_read(target, slot->key, &word, sizeof word, NULL) == 0 && word == trampoline &&
-           tl_target_write(target, slot->key, &slot->original, sizeof slot->original, NULL, NULL) ==
-               0;
+           tl_target_read(target, slot->place, &word, sizeof word, NULL) == 0 &&
+           word == trampoline &&
+           tl_target_write(target, slot->place, &slot->original, sizeof slot->original, NULL,
+                           NULL) == 0;
+}
+
+static size_t list_put_back(struct tl_target *target, const struct tl_maps *maps,
+                            struct waiting_list *list, tl_addr trampoline)
+{
+    struct waiting_list keyed = {.slot = malloc((list->count + 1) * sizeof *keyed.slot),
+                                 .count = list->count};
+    size_t count = 0;
+    if (!keyed.slot)
+        return 0;
+    if (list->count) {
+        memcpy(keyed.slot, list->slot, list->count * sizeof *keyed.slot);
+        qsort(keyed.slot, list->count, sizeof *keyed.slot, by_key);
+        qsort(list->slot, list->count, sizeof *list->slot, by_place);
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        const struct waiting *slot = &list->slot[i];
+        bool older = i && list->slot[i - 1].place == slot->place && slot->place != slot->key;
+        count += slot->place && !older && !outlived(&keyed, slot) &&
+                 slot_put_back(target, maps, slot, trampoline);
+    }
+    free(keyed.slot);
+    return count;
 }
 
 // The kernel's page, counted from that of the first slot, that part `index` of the slots lies in.
@@ -176,21 +294,39 @@ static void pages_find(pid_t pid, tl_addr slots, uint64_t map[SLOT_PAGES])
         close(fd);
 }
 
-static size_t page_put_back(struct tl_target *target, const struct tl_maps *maps, tl_addr page,
-                            tl_addr trampoline)
+static bool page_collect(struct tl_target *target, tl_addr page, struct waiting_list *list)
 {
     struct tl_hijack_slot slot[SLOTS_PER_PAGE];
-    size_t count = 0;
+    bool whole = true;
     if (tl_target_read(target, page, slot, sizeof slot, NULL) != 0)
-        return 0;
-    for (size_t i = 0; i < SLOTS_PER_PAGE; i++)
-        count += slot[i].key && slot_put_back(target, maps, &slot[i], trampoline);
-    return count;
+        return true;
+    for (size_t i = 0; i < SLOTS_PER_PAGE && whole; i++)
+        whole = !slot[i].key || waiting_add(list, &slot[i]);
+    return whole;
+}
+
+// By what the controller wrote there of the functions.
+static void places_find(struct tl_target *target, const struct tl_code_header *header,
+                        struct waiting_list *list)
+{
+    tl_addr addr = header->hijack_addr + offsetof(struct tl_hijack_head, place);
+    size_t size = (size_t)(list->counter_max + 1) * sizeof(uint16_t);
+    uint16_t *place = malloc(size);
+    if (place && tl_target_read(target, addr, place, size, NULL) == 0) {
+        for (size_t i = 0; i < list->count; i++) {
+            struct waiting *slot = &list->slot[i];
+            uint16_t here = place[slot->counter];
+            if (here != 0 && here != TL_HIJACK_NOWHERE)
+                slot->place = slot->key - (here - TL_HIJACK_AT_KEY) * UINT64_C(8);
+        }
+    }
+    free(place);
 }
 
 size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header)
 {
     struct tl_maps maps;
+    struct waiting_list list = {.slot = NULL};
     uint64_t trampoline;
     size_t count = 0;
     if (!header->hijack_addr || tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
@@ -208,10 +344,16 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
                               &ended, sizeof ended, NULL, NULL);
         pages_find(tl_target_pid(target), slots, there);
     }
-    for (size_t i = 0; ours && i < SLOT_PAGES; i++) {
+    bool whole = ours;
+    for (size_t i = 0; whole && i < SLOT_PAGES; i++) {
         if (there[page_index(slots, i)] & PAGE_THERE)
-            count += page_put_back(target, &maps, slots + i * TL_PAGE_SIZE, trampoline);
+            whole = page_collect(target, slots + i * TL_PAGE_SIZE, &list);
     }
+    if (ours) {
+        places_find(target, header, &list);
+        count = list_put_back(target, &maps, &list, trampoline);
+    }
+    free(list.slot);
     free(there);
     tl_maps_deinit(&maps);
     return count;

@@ -319,6 +319,9 @@ static int plan_and_write(struct tl_batch *batch, struct tl_diag *diag)
     if (!batch->results)
         return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
     progress(batch, "writing", 0, batch->request_count);
+    error = tl_session_trampoline_places(batch, diag);
+    if (error)
+        return error;
     return tl_install_commit(batch->install, batch->space, batch->plans, batch->request_count,
                              batch->results, diag);
 }

@@ -39,6 +39,7 @@ struct tl_session_site {
     uint32_t line;     // index of its report line
     int kernel_errno;  // why the kernel refused, 0 unknown
     uint8_t return_way; // enum tl_site_return
+    uint16_t link_place; // where its function keeps a replaced return address, as in tl_hijack_head.place
     uint8_t exit_refusal; // enum tl_refusal: why not all exits are patched, NONE
     uint32_t exit_count;
     uint8_t *exit_level; // how many places of each exit were tried in vain; NULL: none; owned

@@ -223,12 +223,32 @@ static void frame_step(const struct tl_arch *arch, struct frame *frame, const st
     *frame = after;
 }
 
-// Whether the function's code leaves its return address to its returns.
-static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t size)
+// Takes over where the function stores its return address. false: at several places, or who knows
+// where.
+static bool place_take(const struct tl_arch *arch, const struct tl_insn *insn,
+                       const struct frame *frame, uint16_t *place)
+{
+    int64_t below;
+    if (!arch->stores_return || !arch->stores_return(insn, frame->sp, frame->fp, &below))
+        return true;
+    if (below == TL_DEPTH_UNKNOWN || below <= 0 || below % 8 != 0 ||
+        below / 8 + TL_HIJACK_AT_KEY >= TL_HIJACK_NOWHERE)
+        return false;
+    uint16_t here = (uint16_t)(below / 8 + TL_HIJACK_AT_KEY);
+    bool first = *place == TL_HIJACK_NOWHERE;
+    if (first)
+        *place = here;
+    return *place == here;
+}
+
+// Whether the function's code leaves its return address to its returns, and where it keeps it.
+static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t size,
+                           uint16_t *place)
 {
     const struct tl_arch *arch = tl_session_arch(module);
     struct frame frame = {.fp = TL_DEPTH_UNKNOWN};
     struct tl_insn insn;
+    *place = arch->stores_return ? TL_HIJACK_NOWHERE : TL_HIJACK_AT_KEY;
     if (size > CODE_MAX)
         size = CODE_MAX;
     for (tl_addr at = function; at < function + size; at += insn.size) {
@@ -237,6 +257,8 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
         // Where it lies on the stack, nothing reads it that can't fault.
         bool can = insn.flow == TL_FLOW_RET || insn.flags & TL_INSN_MAY_FAULT || arch->insn_align > 1;
         if (can && arch->reads_return(&insn, frame.sp, frame.fp))
+            return false;
+        if (!place_take(arch, &insn, &frame, place))
             return false;
         frame_step(arch, &frame, &insn);
         if (frame.sp < 0 &&
@@ -262,8 +284,10 @@ enum tl_refusal tl_session_trampoline_refusal(struct tl_batch *batch, size_t ind
     if (tl_module_analyse(module, NULL) ||
         tl_analysis_site(module->analysis, site->vaddr, &facts, NULL) || !facts.function.size)
         return TL_REFUSE_TRAMPOLINE;
-    return code_leaves_it(module, facts.function.vaddr, facts.function.size) ? TL_REFUSE_NONE
-                                                                             : TL_REFUSE_TRAMPOLINE;
+    return code_leaves_it(module, facts.function.vaddr, facts.function.size,
+                          &batch->state[index].link_place)
+               ? TL_REFUSE_NONE
+               : TL_REFUSE_TRAMPOLINE;
 }
 
 // ---- placing ------------------------------------------------------------------------------------
@@ -285,6 +309,23 @@ void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_opt
     options->hijack = true;
     options->hijack_lost = options->probe_count;
     options->probe_count *= 2;
+}
+
+int tl_session_trampoline_places(struct tl_batch *batch, struct tl_diag *diag)
+{
+    if (!tl_install_hijacks(batch->install) || !batch->state_count)
+        return 0;
+    uint16_t *place = calloc(batch->state_count, sizeof *place);
+    if (!place)
+        return tl_diag_set(diag, TL_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < batch->state_count; i++) {
+        const struct tl_session_site *state = &batch->state[i];
+        if (state->return_way == TL_SITE_TRAMPOLINE && state->counter < batch->state_count)
+            place[state->counter] = state->link_place;
+    }
+    int error = tl_install_hijack_places(batch->install, place, batch->state_count, diag);
+    free(place);
+    return error;
 }
 
 int tl_session_trampoline_join(struct tl_batch *batch, struct tl_diag *diag)

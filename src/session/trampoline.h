@@ -9,6 +9,8 @@
 // prepare; hist_count stays the number of sites.
 void tl_session_trampoline_options(struct tl_batch *batch, struct tl_install_options *options);
 // After prepare, before commit: unwinders know what every batch of the process has replaced.
+// Before they are placed: tells the install where the functions keep what is replaced.
+int tl_session_trampoline_places(struct tl_batch *batch, struct tl_diag *diag);
 int tl_session_trampoline_join(struct tl_batch *batch, struct tl_diag *diag);
 // Requests of our own at the unwinders' entries, where a site is probed in this way. To be called
 // whenever tl_batch_requests has made its requests anew.

@@ -44,6 +44,7 @@ const struct tl_arch tl_arch_arm64 = {
     .value_regs = 0x1ff,     // x0 to x8
     .stack = tl_arm64_stack,
     .reads_return = tl_arm64_reads_return,
+    .stores_return = tl_arm64_stores_return,
     .uprobe_breaks = uprobe_breaks,
     .print = tl_arm64_print,
     .emit_detour = tl_arm64_emit_detour,

@@ -1,5 +1,5 @@
 // Whether an instruction does anything with its function's return address but save it, load it again and
-// return to it.
+// return to it; and where it saves it.
 //
 // Follows nothing from instruction to instruction. The address comes in x30; where a function saves it
 // is its own choice, so a load from there to another register shows only where gcc and clang keep frame
@@ -60,4 +60,38 @@ bool tl_arm64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t
     if ((whole.read >> REG_LINK & 1) == 0)
         return loads_record(word);
     return !saves(word);
+}
+
+// Where a store of a pair, or of one register, goes from its base. Moved behind the store: 0.
+static int64_t pair_off(uint32_t word)
+{
+    int64_t off = (int32_t)((word >> 15 & 0x7f) << 25) >> 25;
+    return (word >> 23 & 3) == 1 ? 0 : off * 8;
+}
+
+static int64_t single_off(uint32_t word)
+{
+    if ((word & 0xffc00000) == 0xf9000000)
+        return (word >> 10 & 0xfff) * 8;
+    return (word >> 10 & 3) == 1 ? 0 : (int32_t)((word >> 12 & 0x1ff) << 23) >> 23;
+}
+
+bool tl_arm64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
+                            int64_t *below)
+{
+    uint32_t word = tl_arm64_word(insn);
+    int64_t depth = (word >> 5 & 31) == REG_SP ? sp_depth : fp_depth, off;
+    if (!saves(word))
+        return false;
+    if ((word & 0xfe400000) == 0xa8000000) {
+        if ((word & 31) != REG_LINK && (word >> 10 & 31) != REG_LINK)
+            return false;
+        off = pair_off(word) + ((word & 31) == REG_LINK ? 0 : 8);
+    } else {
+        if ((word & 31) != REG_LINK)
+            return false;
+        off = single_off(word);
+    }
+    *below = depth == TL_DEPTH_UNKNOWN ? depth : depth - off;
+    return true;
 }

@@ -47,6 +47,7 @@ const struct tl_arch tl_arch_riscv64 = {
     .value_regs = 0x3fc00,  // a0 to a7
     .stack = tl_riscv64_stack,
     .reads_return = tl_riscv64_reads_return,
+    .stores_return = tl_riscv64_stores_return,
     .uprobe_breaks = uprobe_breaks,
     .print = tl_riscv64_print,
     .emit_detour = tl_riscv64_emit_detour,

@@ -1,5 +1,5 @@
 // Whether an instruction does anything with its function's return address but save it, load it again and
-// return to it.
+// return to it; and where it saves it.
 //
 // Follows nothing from instruction to instruction. The address comes in ra; where a function saves it is its own
 // choice, so a load from there to another register shows only where gcc and clang keep it: right below the frame
@@ -40,4 +40,18 @@ bool tl_riscv64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64
     if ((whole.read & TL_REGSET(REG_RA)) == 0)
         return loads_record(insn);
     return !saves(insn);
+}
+
+bool tl_riscv64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
+                              int64_t *below)
+{
+    uint32_t word = tl_riscv64_word(insn);
+    bool half = insn->size == 2;
+    int64_t depth = half || (word >> 15 & 31) == REG_SP ? sp_depth : fp_depth;
+    int64_t off = half ? (int64_t)((word >> 10 & 7) << 3 | (word >> 7 & 7) << 6)
+                       : ((int32_t)(word & 0xfe000000) >> 20) + (int32_t)(word >> 7 & 31);
+    if (!saves(insn) || (half ? word >> 2 & 31 : word >> 20 & 31) != REG_RA)
+        return false;
+    *below = depth == TL_DEPTH_UNKNOWN ? depth : depth - off;
+    return true;
 }

@@ -13,6 +13,8 @@ bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branc
                       unsigned *reg, uint64_t *count);
 void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
 bool tl_riscv64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
+bool tl_riscv64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
+                              int64_t *below);
 
 int tl_riscv64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
                            struct tl_diag *diag);

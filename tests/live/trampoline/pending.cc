@@ -91,12 +91,15 @@ static int coroutines()
 
 // ---- an exception through frames that wait ------------------------------------------------------------
 
+static bool quiet;
+
 PROBED uint64_t throws(uint64_t depth)
 {
     volatile uint64_t kept = depth;
     if (depth)
         return throws(depth - 1) + kept;
-    wait_for_line("inside");
+    if (!quiet)
+        wait_for_line("inside");
     throw std::runtime_error("bottom");
 }
 
@@ -114,6 +117,35 @@ static int exceptions()
     wait_for_line("before");
     uint64_t first = catches(20), second = catches(3);
     return first == 6 && second == 6 ? 0 : 1;
+}
+
+// Frames of another size, where others were left by exceptions before.
+PROBED uint64_t wide(uint64_t depth)
+{
+    volatile uint64_t kept[21];
+    kept[depth] = depth;
+    return (depth ? wide(depth - 1) : throws(3)) + kept[depth];
+}
+
+PROBED uint64_t catches_wide(uint64_t depth)
+{
+    try {
+        return wide(depth);
+    } catch (const std::runtime_error &error) {
+        return strlen(error.what());
+    }
+}
+
+static int exceptions_again()
+{
+    uint64_t sum = 0;
+    wait_for_line("before");
+    quiet = true;
+    for (uint64_t i = 0; i < 20; i++)
+        sum += catches(i);
+    quiet = false;
+    sum += catches_wide(7);
+    return sum == 21 * 6 ? 0 : 1;
 }
 
 // ---- a child that owes returns ------------------------------------------------------------------------
@@ -200,6 +232,8 @@ int main(int argc, char **argv)
         return coroutines();
     if (!strcmp(mode, "exceptions"))
         return exceptions();
+    if (!strcmp(mode, "exceptions_again"))
+        return exceptions_again();
     if (!strcmp(mode, "children"))
         return children();
     if (!strcmp(mode, "another_unwinder") && argc > 2)

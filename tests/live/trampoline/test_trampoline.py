@@ -17,14 +17,15 @@ del sys.argv[1:6]
 Case.trapless = TRAPLESS
 WAY = ("--return", "trampoline")
 END_S = 20 * SLOW  # for a program or the command to end
-FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "forks")
+FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "wide", "catches_wide", "forks")
 OTHER_UNWINDERS = ("libunwind.so.8", "libunwind.so.1")
 # What has returned when the program is at "inside", and at its end.
-INSIDE = {"main_stack": {}, "coroutines": {}, "exceptions": {}}
+INSIDE = {"main_stack": {}, "coroutines": {}, "exceptions": {}, "exceptions_again": {"catches": 20}}
 END = {
     "main_stack": {"leaf": 2, "holds": 27},
     "coroutines": {"leaf": 4, "suspends": 4},
     "exceptions": {"catches": 2, "throws": 0},
+    "exceptions_again": {"catches": 20, "catches_wide": 1, "wide": 0, "throws": 0},
     "children": {"forks": 420},
 }
 
@@ -251,8 +252,9 @@ class Unwinders(Case):
         """A library that unwinds in another way comes: nothing is replaced any more, and all goes well."""
         tried = 0
         for name in OTHER_UNWINDERS:
-            file = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-            if f"{name} " not in file:
+            try:
+                ctypes.CDLL(name)
+            except OSError:
                 continue
             tried += 1
             victim = Victim(self, PENDING, "another_unwinder", name)

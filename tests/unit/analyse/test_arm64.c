@@ -393,6 +393,70 @@ static void the_return_address_is_seen_to_be_read(void **state)
     }
 }
 
+// With the stack pointer 32 bytes below that of the entry, the frame pointer 48.
+static void the_place_of_the_return_address_is_seen(void **state)
+{
+    (void)state;
+    enum { NO = -1 };
+    static const struct {
+        uint32_t word;
+        int64_t below;
+    } table[] = {
+        {0xa9bf7bfd, 40}, // stp x29, x30, [sp, #-16]!
+        {0xa9017bfd, 8},  // stp x29, x30, [sp, #16]
+        {0xa90077fe, 32}, // stp x30, x29, [sp]
+        {0xa8817bfd, 24}, // stp x29, x30, [sp], #16
+        {0xa90053f3, NO}, // stp x19, x20, [sp]
+        {0xf81f0ffe, 48}, // str x30, [sp, #-16]!
+        {0xf80107fe, 32}, // str x30, [sp], #16
+        {0xf9000bfe, 16}, // str x30, [sp, #16]
+        {0xf81f83fe, 40}, // stur x30, [sp, #-8]
+        {0xf90007be, 40}, // str x30, [x29, #8]
+        {0xf9000bf3, NO}, // str x19, [sp, #16]
+        {0xf900001e, NO}, // str x30, [x0]
+        {0xa8c17bfd, NO}, // ldp x29, x30, [sp], #16
+    };
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        struct tl_insn insn;
+        int64_t below = NO;
+        assert_int_equal(tl_arch_arm64.decode((const uint8_t *)&table[i].word, 4, 0, &insn), 0);
+        bool stores = tl_arch_arm64.stores_return(&insn, 32, 48, &below);
+        if (stores != (table[i].below != NO) || below != table[i].below)
+            fail_msg("%08x: %d, %d", table[i].word, stores, (int)below);
+        if (stores && tl_arch_arm64.stores_return(&insn, TL_DEPTH_UNKNOWN, TL_DEPTH_UNKNOWN, &below))
+            assert_true(below == TL_DEPTH_UNKNOWN);
+    }
+}
+
+// The same of the other instruction set whose calls leave it in a register.
+static void the_place_is_seen_on_riscv64_too(void **state)
+{
+    (void)state;
+    enum { NO = -1 };
+    static const struct {
+        uint32_t word;
+        int64_t below;
+    } table[] = {
+        {0x00113423, 24}, // sd ra, 8(sp)
+        {0xfe113c23, 40}, // sd ra, -8(sp)
+        {0xfe143c23, 56}, // sd ra, -8(s0)
+        {0x00813023, NO}, // sd s0, 0(sp)
+        {0x00153423, NO}, // sd ra, 8(a0)
+        {0xe406, 24},     // sd ra, 8(sp), compressed
+        {0xf606, -264},   // sd ra, 296(sp), compressed
+        {0xe022, NO},     // sd s0, 0(sp), compressed
+        {0x60a2, NO},     // ld ra, 8(sp), compressed
+    };
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        struct tl_insn insn;
+        int64_t below = NO;
+        assert_int_equal(tl_arch_riscv64.decode((const uint8_t *)&table[i].word, 4, 0, &insn), 0);
+        bool stores = tl_arch_riscv64.stores_return(&insn, 32, 48, &below);
+        if (stores != (table[i].below != NO) || below != table[i].below)
+            fail_msg("%08x: %d, %d", table[i].word, stores, (int)below);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +467,8 @@ int main(void)
         cmocka_unit_test(loops_to_an_entry_are_found),
         cmocka_unit_test(a_function_whose_address_is_taken_is_one),
         cmocka_unit_test(the_return_address_is_seen_to_be_read),
+        cmocka_unit_test(the_place_of_the_return_address_is_seen),
+        cmocka_unit_test(the_place_is_seen_on_riscv64_too),
     };
     return cmocka_run_group_tests(tests, victim_setup, victim_teardown);
 }
