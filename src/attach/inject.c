@@ -421,14 +421,20 @@ static bool dispatches_calls(struct tl_target *target, pid_t tid)
            config.mode != 0;
 }
 
+static uint64_t ms_from_now(uint64_t ms)
+{
+    return tl_clock_ns() + ms * UINT64_C(1000000);
+}
+
 // Where a call has a price, a thread that is in one of its own is better: it has paid already, and it stands
 // in a library's code. So a thread that runs is let go on to its next call, if that comes soon.
-static bool task_affordable(struct tl_target *target, struct tl_task *task, uint64_t deadline_ns,
-                            const char **why)
+static bool task_affordable(struct tl_target *target, struct tl_task *task, const char **why)
 {
     bool kept = true, alone = target->hold == TL_HOLD_ALL; // all others wait for us
     tl_addr place;
-    int shown = tl_call_show(target, task, false, deadline_ns);
+    int shown =
+        tl_call_show(target, task, false,
+                     ms_from_now(alone ? TL_BORROW_TIMEOUT_MS : TL_STRAGGLER_TIMEOUT_MS));
     if (shown == 0)
         *why = NOT_IN_TIME;
     if (shown != 1)
@@ -437,7 +443,7 @@ static bool task_affordable(struct tl_target *target, struct tl_task *task, uint
     bool reached = !tl_call_insn.size ||
                    tl_stub_place(target, tl_regs_pc(&task->regs), &place, NULL) == 0;
     if ((live || !reached) && !alone) {
-        if (tl_call_show(target, task, true, deadline_ns) < 0)
+        if (tl_call_show(target, task, true, ms_from_now(TL_BORROW_TIMEOUT_MS)) < 0)
             return false;
         live = tl_vectors_live(target, task, &kept);
         reached = tl_stub_place(target, tl_regs_pc(&task->regs), &place, NULL) == 0;
@@ -456,7 +462,6 @@ static bool task_affordable(struct tl_target *target, struct tl_task *task, uint
 // Whether a stopped task will do. *why is kept for the message when none does.
 static bool task_usable(struct tl_target *target, struct tl_task *task, const char **why)
 {
-    uint64_t deadline = tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000);
     struct tl_proc_status status;
     if (task->state != TL_TASK_STOPPED || tl_proc_status_read(task->tid, &status, NULL) != 0)
         return false;
@@ -475,7 +480,7 @@ static bool task_usable(struct tl_target *target, struct tl_task *task, const ch
     }
     if (leave_rseq(target, task) != 0)
         return false;
-    return task_affordable(target, task, deadline, why);
+    return task_affordable(target, task, why);
 }
 
 struct candidate {
@@ -526,7 +531,6 @@ static size_t candidates_list(struct tl_target *target, struct candidate *out)
 static int candidate_try(struct tl_target *target, pid_t tid, const char **why,
                          struct tl_diag *diag)
 {
-    uint64_t deadline = tl_clock_ns() + TL_STRAGGLER_TIMEOUT_MS * UINT64_C(1000000);
     struct tl_task *task = tl_task_seize(target, tid, target->pid);
     if (!task) {
         struct tl_proc_status status;
@@ -537,10 +541,9 @@ static int candidate_try(struct tl_target *target, pid_t tid, const char **why,
             *why = "ptrace refused it";
         return 0;
     }
-    int got = tl_task_wait(target, task, deadline);
+    int got = tl_task_wait(target, task, ms_from_now(TL_STRAGGLER_TIMEOUT_MS));
     if (got == 1)
-        got = tl_task_settle(target, task,
-                             tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000));
+        got = tl_task_settle(target, task, ms_from_now(TL_STRAGGLER_TIMEOUT_MS));
     if (got == 1 && task_usable(target, task, why)) {
         target->borrowed = tid;
         return 1;
@@ -590,7 +593,7 @@ static int borrow_one(struct tl_target *target, struct tl_diag *diag)
 static int borrow_stopped(struct tl_target *target, struct tl_diag *diag)
 {
     const char *why = "none is stopped in user code";
-    uint64_t deadline = tl_clock_ns() + TL_BORROW_TIMEOUT_MS * UINT64_C(1000000);
+    uint64_t deadline = ms_from_now(TL_BORROW_TIMEOUT_MS);
     for (size_t i = 0; i < target->task_count; i++) {
         struct tl_task *task = target->task[i];
         if (task->state != TL_TASK_STOPPED || task->tgid != target->pid)
