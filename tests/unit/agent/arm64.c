@@ -89,6 +89,7 @@ static const uint32_t three_words[] = {0xd2800060, RET}; // mov x0, #3
 const struct native_isa native_isa = {
     .arch = &tl_arch_arm64,
     .thread_pointer = TL_TP_TPIDR,
+    .restorer = true,
     .code_addr = 0x4000000,
     .victim_start = victim_start,
     .victim_end = victim_end,

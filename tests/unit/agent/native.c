@@ -23,6 +23,7 @@
 
 #define THREADS 4
 #define CALLS 800u
+#define CALLS_KERNEL 100u // in an emulated machine
 
 uint8_t *code, *shared;
 struct tl_agent_head head;
@@ -250,20 +251,22 @@ void rows_use(void)
     trap_header.trap_count = (uint32_t)row_count;
 }
 
-// As patch/trap.c sets it, by the system call itself: the C library has a restorer of its own.
+// As patch/action.c sets it, by the system call itself: the C library has a restorer of its own.
 static void trap_handler_set(void)
 {
-    const struct {
-        uint64_t handler, flags, restorer, mask;
-    } action = {native_isa.code_addr + IMAGE_OFF + head.trap_off,
-                SA_SIGINFO | SA_ONSTACK | SA_NODEFER | 0x04000000u,
-                native_isa.code_addr + IMAGE_OFF + head.restorer_off,
-                ~(UINT64_C(1) << (SIGTRAP - 1) | UINT64_C(1) << (SIGSEGV - 1))};
-    CHECK(syscall(SYS_rt_sigaction, SIGTRAP, &action, NULL, 8) == 0);
+    const uint64_t mask = ~(UINT64_C(1) << (SIGTRAP - 1) | UINT64_C(1) << (SIGSEGV - 1));
+    uint64_t word[4] = {native_isa.code_addr + IMAGE_OFF + head.trap_off,
+                        SA_SIGINFO | SA_ONSTACK | SA_NODEFER, mask};
+    if (native_isa.restorer) {
+        word[1] |= 0x04000000; // SA_RESTORER
+        word[2] = native_isa.code_addr + IMAGE_OFF + head.restorer_off;
+        word[3] = mask;
+    }
+    CHECK(syscall(SYS_rt_sigaction, SIGTRAP, word, NULL, 8) == 0);
 }
 
 static _Thread_local uint64_t handled;
-static uint64_t calls_all, wrong;
+static uint64_t calls_all, wrong, calls_each = CALLS;
 
 // The next one comes some time after this one has ended: a slow machine gets on too.
 static volatile bool alarms;
@@ -285,14 +288,14 @@ static void *thread_run(void *stack)
     // program's.
     const stack_t other = {.ss_sp = stack, .ss_size = 65536, .ss_flags = stack ? 0 : SS_DISABLE};
     sigaltstack(&other, NULL);
-    for (uint64_t i = 0; i < CALLS; i++) {
+    for (uint64_t i = 0; i < calls_each; i++) {
         if (probed(i * UINT64_C(0x9e3779b97f4a7c15)) != bare(i * UINT64_C(0x9e3779b97f4a7c15)))
             __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
     }
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
-    __atomic_fetch_add(&calls_all, CALLS + handled, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&calls_all, calls_each + handled, __ATOMIC_RELAXED);
     return NULL;
 }
 
@@ -641,6 +644,8 @@ int main(int argc, char **argv)
 {
     CHECK(argc == 2 || (argc == 3 && strcmp(argv[2], "kernel") == 0));
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc == 3)
+        calls_each = CALLS_KERNEL;
     install(argv[1]);
     bare = victim_copy();
     traps_are_counted_and_done_right();

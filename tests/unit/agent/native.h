@@ -36,6 +36,7 @@ typedef uint64_t (*victim)(uint64_t value);
 struct native_isa {
     const struct tl_arch *arch;
     enum tl_thread_pointer thread_pointer;
+    bool restorer; // in the kernel's struct sigaction
     tl_addr code_addr; // within a branch's reach of this program's text
     // A function that comes by every instruction with a simulator, each once a call but for those in slot_only;
     // places of the sites in it. What is simulated must not depend on where the code lies.
