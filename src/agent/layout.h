@@ -315,8 +315,8 @@ struct tl_log_patch {
     uint32_t dev_major;
     uint32_t dev_minor;
     uint8_t size;
-    uint8_t before[20];
-    uint8_t after[20];
+    uint8_t before[32];
+    uint8_t after[32];
     uint8_t rank;        // lower ranks were written first, and are put back last
     uint8_t reserved[6];
 };

@@ -12,10 +12,13 @@
 
 #define PROT_GUARDED 0x10 // PROT_BTI, arch/arm64/include/uapi/asm/mman.h; asked for only there
 
-// A window with an interior; its site.
+// A window with an interior, of a site or of its host.
 struct window_entry {
-    const struct tl_plan *plan;
-    size_t index;
+    tl_addr addr;
+    unsigned size;
+    tl_addr detour_addr;
+    const struct tl_detour *detour;
+    size_t index; // of the site's plan
 };
 
 // Sorted by address, for look-ups of pcs and stack words.
@@ -367,18 +370,25 @@ static void texts_check(struct commit *commit, const struct tl_text_view *text)
 static int window_compare(const void *a, const void *b)
 {
     const struct window_entry *left = a, *right = b;
-    return (left->plan->addr > right->plan->addr) - (left->plan->addr < right->plan->addr);
+    return (left->addr > right->addr) - (left->addr < right->addr);
 }
 
 static int windows_list(struct commit *commit, struct window_list *out)
 {
     const struct tl_commit_input *input = commit->input;
-    struct window_list list = {calloc(input->plan_count + 1, sizeof *list.entry), 0};
+    struct window_list list = {calloc(2 * input->plan_count + 1, sizeof *list.entry), 0};
     if (!list.entry)
         return tl_diag_set(commit->diag, TL_E_NOMEM, "out of memory");
     for (size_t i = 0; i < input->plan_count; i++) {
-        if (input->plan[i]->rung == TL_RUNG_JUMP && input->plan[i]->interior)
-            list.entry[list.count++] = (struct window_entry){input->plan[i], i};
+        const struct tl_plan *plan = input->plan[i];
+        if (plan->rung != TL_RUNG_JUMP || !plan->interior)
+            continue;
+        list.entry[list.count++] = (struct window_entry){plan->addr, plan->window_size,
+                                                         plan->detour_addr, plan->detour, i};
+        const struct tl_plan_host *host = plan->host;
+        if (host)
+            list.entry[list.count++] = (struct window_entry){host->addr, host->window_size,
+                                                             host->detour_addr, host->detour, i};
     }
     qsort(list.entry, list.count, sizeof *list.entry, window_compare);
     *out = list;
@@ -391,10 +401,10 @@ static const struct window_entry *window_find(const struct window_list *list, tl
     size_t low = 0, high = list->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const struct tl_plan *plan = list->entry[middle].plan;
-        if (addr <= plan->addr)
+        const struct window_entry *entry = &list->entry[middle];
+        if (addr <= entry->addr)
             high = middle;
-        else if (addr >= plan->addr + plan->window_size)
+        else if (addr >= entry->addr + entry->size)
             low = middle + 1;
         else
             return &list->entry[middle];
@@ -407,20 +417,19 @@ static void stack_word(uint64_t word, void *opaque)
     struct commit *commit = opaque;
     const struct window_list *list = &commit->windows;
     const struct window_entry *entry;
-    if (word <= list->entry[0].plan->addr ||
-        word >= list->entry[list->count - 1].plan->addr +
-                    list->entry[list->count - 1].plan->window_size)
+    if (word <= list->entry[0].addr ||
+        word >= list->entry[list->count - 1].addr + list->entry[list->count - 1].size)
         return;
     entry = window_find(list, word);
     if (entry)
         plan_skip(commit, entry->index, TL_REFUSE_STACK_WORD);
 }
 
-static const struct tl_boundary *boundary_find(const struct tl_plan *plan, tl_addr pc)
+static const struct tl_boundary *boundary_find(const struct window_entry *entry, tl_addr pc)
 {
-    for (size_t i = 0; plan->detour && i < plan->detour->boundary_count; i++) {
-        if (plan->addr + plan->detour->boundary[i].insn_off == pc)
-            return &plan->detour->boundary[i];
+    for (size_t i = 0; entry->detour && i < entry->detour->boundary_count; i++) {
+        if (entry->addr + entry->detour->boundary[i].insn_off == pc)
+            return &entry->detour->boundary[i];
     }
     return NULL;
 }
@@ -433,7 +442,7 @@ static void thread_look(struct commit *commit, size_t index)
     if (tl_target_thread_view(target, index, &view) != 0)
         return;
     const struct window_entry *entry = window_find(list, view.pc);
-    if (entry && (view.in_kernel || !boundary_find(entry->plan, view.pc)))
+    if (entry && (view.in_kernel || !boundary_find(entry, view.pc)))
         plan_skip(commit, entry->index, TL_REFUSE_STACK_WORD);
     if (!tl_stack_words(target, &view, stack_word, commit)) {
         for (size_t i = 0; i < list->count; i++)
@@ -453,8 +462,8 @@ static int thread_move(struct commit *commit, size_t index)
     const struct window_entry *entry = window_find(list, view.pc);
     if (!entry || !plan_written(commit, entry->index))
         return 0;
-    const struct tl_boundary *boundary = boundary_find(entry->plan, view.pc);
-    return tl_target_thread_set_pc(target, index, entry->plan->detour_addr + boundary->off,
+    const struct tl_boundary *boundary = boundary_find(entry, view.pc);
+    return tl_target_thread_set_pc(target, index, entry->detour_addr + boundary->off,
                                    commit->diag);
 }
 

@@ -9,6 +9,9 @@
 // that takes a spilled register back. A bounce lies in padding; the one behind the window may be the window's own
 // last bytes, from where it falls through.
 //
+// Where no padding is in reach, a *host* gives room: straight code that nobody asked for, displaced like a site's,
+// so that all of its window but the branch is free. It goes with its site.
+//
 // Does not prove anything: dead registers and padding are analyse's, windows layout.c's. Invariants: patches in
 // padding come before the site's; a window's bytes are one patch; nothing is reserved when a site is refused.
 #include "plan/hop.h"
@@ -122,9 +125,164 @@ static tl_addr room_find(const struct tl_planner *planner, const struct tl_spot 
     }
 }
 
+// ---- hosts -----------------------------------------------------------------------------------------------
+
+#define HOST_STEPS_MAX 2000u // places looked at, one way
+#define HOST_APART 24u     // bytes behind a site that are left to it
+
+// Straight code from facts->vaddr on: as many whole instructions as a window may hold, or 0.
+static unsigned host_run(const struct tl_site_facts *facts)
+{
+    unsigned size = 0;
+    for (unsigned i = 0; i < facts->insn_count && i < TL_WINDOW_INSNS_MAX; i++) {
+        const struct tl_insn *insn = &facts->insn[i];
+        unsigned end = size + insn->size;
+        bool plain = insn->reloc == TL_RELOC_COPY || insn->reloc == TL_RELOC_PCREL;
+        if (end > facts->window_max || end > TL_PATCH_SIZE_MAX || !plain)
+            break;
+        size = end;
+        if (insn->flow != TL_FLOW_NEXT)
+            break;
+    }
+    return size;
+}
+
+// Displaces the code at `facts`, with `size` bytes left. *refusal: not here.
+static int host_place(struct tl_planner *planner, const struct tl_spot *spot, const struct tl_site_facts *facts,
+                      unsigned size, uint8_t *refusal)
+{
+    const struct tl_arch *arch = planner->arch;
+    struct tl_host *host = planner->host;
+    struct tl_layout *layout = &host->layout;
+    struct tl_spot at = {.facts = facts,
+                         .module = spot->module,
+                         .addr = facts->vaddr + (tl_addr)spot->module->bias,
+                         .detour_within = {0, UINT64_MAX}};
+    unsigned run = host_run(facts);
+    *refusal = TL_REFUSE_NO_WINDOW;
+    if (run < arch->far_size + size || !tl_layout_free(planner, at.addr - HOST_APART, HOST_APART + run))
+        return 0;
+    *refusal = tl_layout_window(planner, &at, layout, TL_WAY_FAR, run);
+    unsigned reg = reg_lowest(layout->in.dead & arch->far_regs);
+    if (!*refusal && !reg)
+        *refusal = TL_REFUSE_NO_WINDOW;
+    if (*refusal)
+        return 0;
+    layout->in.arrive_reg = layout->in.bounce_count = 0;
+    dead_fill(&at, layout);
+    int error = tl_place_far(planner, &at, layout, at.addr, refusal);
+    if (error || *refusal)
+        return error;
+    layout->in.bounce_reg = (uint8_t)reg; // what its branch goes through
+    host->used = arch->far_size;
+    return 0;
+}
+
+static uint64_t apart(tl_addr a, tl_addr b)
+{
+    return a > b ? a - b : b - a;
+}
+
+// Looks for a host from vaddr on.
+static int host_search(struct tl_planner *planner, const struct tl_spot *spot, tl_addr vaddr, uint64_t reach,
+                       unsigned size, uint8_t *refusal)
+{
+    const struct tl_plan_module *module = spot->module;
+    *refusal = TL_REFUSE_NO_REACH;
+    for (unsigned step = 0;
+         step < HOST_STEPS_MAX && apart(vaddr, spot->facts->vaddr) + TL_PATCH_SIZE_MAX < reach; step++) {
+        struct tl_site_facts facts;
+        if (module->site(module->analysis, vaddr, &facts, NULL))
+            return 0;
+        if (!facts.refusal && !facts.go && !facts.no_stack && facts.vaddr != spot->facts->vaddr) {
+            int error = host_place(planner, spot, &facts, size, refusal);
+            if (error || !*refusal)
+                return error;
+        }
+        vaddr += facts.insn_count ? facts.insn[0].size : planner->arch->insn_align;
+    }
+    *refusal = TL_REFUSE_NO_REACH;
+    return 0;
+}
+
+static int host_find(struct tl_planner *planner, const struct tl_spot *spot, uint64_t reach, unsigned size,
+                     uint8_t *refusal)
+{
+    // Some places around the site; what is nearest is in the same pages.
+    static const int32_t from[] = {0, -0x700, -0x2000, 0x8000, -0x10000, 0x20000, -0x40000, 0x80000};
+    *refusal = TL_REFUSE_NO_REACH;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(from); i++) {
+        tl_addr vaddr = spot->facts->vaddr + (tl_addr)(int64_t)from[i];
+        if (vaddr < spot->module->text.start || vaddr >= spot->module->text.end)
+            continue;
+        int error = host_search(planner, spot, vaddr, reach, size, refusal);
+        if (error || !*refusal)
+            return error;
+    }
+    return 0;
+}
+
 static uint64_t branch_reach(const struct tl_arch *arch)
 {
     return (uint64_t)arch->jump_reach_max - arch->reload_size;
+}
+
+// Writes the host's branch, the islands being in its patch already. false: out of reach.
+static bool host_finish(const struct tl_planner *planner, struct tl_layout *layout)
+{
+    const struct tl_layout *host = &planner->host->layout;
+    return !layout->hosted ||
+           planner->arch->emit_far(host->insn[0].addr, host->reserved[0].addr, host->in.bounce_reg,
+                                   false, layout->patch[planner->host->patch].after);
+}
+
+// The layout's host, with room for `size` bytes. One that has more may serve a way out too.
+static int host_take(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                     uint64_t reach, unsigned size, uint8_t *refusal)
+{
+    uint8_t code[TL_PATCH_SIZE_MAX];
+    struct tl_host *host = planner->host;
+    int error = host_find(planner, spot, reach, size + planner->arch->reload_size, refusal);
+    if (!error && *refusal)
+        error = host_find(planner, spot, reach, size, refusal);
+    if (error || *refusal)
+        return error;
+    layout->hosted = true;
+    host->patch = layout->patch_count;
+    for (unsigned i = 0; i < host->layout.window_size; i++)
+        (void)tl_place_text(spot, host->layout.insn[0].addr + i, &code[i]);
+    return tl_place_patch(planner, spot, layout, host->layout.insn[0].addr, code,
+                          host->layout.window_size, 0, TL_OWNED_UNKNOWN);
+}
+
+// `size` bytes near addr: in padding, or what is left of a host. *bytes is where they are to be written.
+static int room_take(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                     tl_addr addr, uint64_t reach, unsigned size, tl_addr *at, uint8_t **bytes,
+                     uint8_t *refusal)
+{
+    struct tl_host *host = planner->host;
+    *at = room_find(planner, spot, addr, reach, size);
+    *refusal = TL_REFUSE_NONE;
+    if (*at) {
+        uint8_t code[TL_PATCH_SIZE_MAX];
+        *bytes = layout->patch[layout->patch_count].after;
+        return tl_place_patch(planner, spot, layout, *at, code, size, 0, TL_OWNED_UNKNOWN);
+    }
+    *refusal = TL_REFUSE_NO_REACH;
+    if (!host || !spot->module->site)
+        return 0;
+    *refusal = TL_REFUSE_NONE;
+    int error = layout->hosted ? 0 : host_take(planner, spot, layout, reach, size, refusal);
+    if (error || *refusal)
+        return error;
+    if (host->used + size > host->layout.window_size) {
+        *refusal = TL_REFUSE_NO_REACH;
+        return 0;
+    }
+    *at = host->layout.insn[0].addr + host->used;
+    *bytes = layout->patch[host->patch].after + host->used;
+    host->used = (uint8_t)(host->used + size);
+    return 0;
 }
 
 // ---- ways out ----------------------------------------------------------------------------------------------
@@ -135,22 +293,25 @@ static int bounces_add(struct tl_planner *planner, const struct tl_spot *spot, s
 {
     const struct tl_arch *arch = planner->arch;
     struct tl_emit_in *in = &layout->in;
-    uint8_t code[TL_PATCH_SIZE_MAX];
     *refusal = TL_REFUSE_NO_REACH;
     if (in->no_stack)
         return 0;
     for (unsigned i = 0; i < layout->detour.far_count; i++) {
         tl_addr target = layout->detour.far_target[i];
         tl_addr at = hop->own && target == in->resume_addr ? hop->own : 0;
+        *refusal = TL_REFUSE_NO_REACH;
         if (in->bounce_count == TL_BOUNCES_MAX)
             return 0;
         if (!at) {
-            at = room_find(planner, spot, target, branch_reach(arch), arch->reload_size);
-            if (!at || !arch->emit_reload(at, target, in->bounce_reg, false, code))
-                return 0;
-            int error = tl_place_patch(planner, spot, layout, at, code, arch->reload_size, 0, 0);
-            if (error)
+            uint8_t *code;
+            int error = room_take(planner, spot, layout, target, branch_reach(arch), arch->reload_size,
+                                  &at, &code, refusal);
+            if (error || *refusal)
                 return error;
+            if (!arch->emit_reload(at, target, in->bounce_reg, false, code)) {
+                *refusal = TL_REFUSE_NO_REACH;
+                return 0;
+            }
         }
         in->bounce[in->bounce_count++] = (struct tl_bounce){.target = target, .addr = at};
     }
@@ -202,6 +363,7 @@ static int undo(struct tl_planner *planner, struct tl_layout *layout, int error)
 {
     tl_layout_undo(planner, layout);
     layout->reserved_count = layout->patch_count = 0;
+    layout->hosted = false;
     return error;
 }
 
@@ -253,7 +415,8 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
         (void)tl_place_text(spot, spot->addr + i, &after[i]); // what is never run stays as it is
     bool written = arch->emit_far(spot->addr, layout->reserved[0].addr, hop.reg, spill, after) &&
                    (!own || arch->emit_reload(hop.own, layout->in.resume_addr, layout->in.bounce_reg,
-                                              true, after + layout->window_size - back));
+                                              true, after + layout->window_size - back)) &&
+                   host_finish(planner, layout);
     if (!written) {
         *refusal = TL_REFUSE_NO_REACH;
         return undo(planner, layout, 0);
@@ -266,7 +429,7 @@ static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struc
                    bool spill, bool is_short, enum extent extent, uint8_t *refusal)
 {
     const struct tl_arch *arch = planner->arch;
-    uint8_t island[TL_PATCH_SIZE_MAX], branch[TL_PATCH_SIZE_MAX];
+    uint8_t branch[TL_PATCH_SIZE_MAX], *island = NULL;
     unsigned size = hop_size(arch, spill), own = is_short ? arch->short_size : arch->jump_size;
     uint64_t reach = is_short ? (uint64_t)arch->short_reach_max : branch_reach(arch);
     unsigned run = run_size(spot);
@@ -284,21 +447,19 @@ static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struc
         *refusal = tl_layout_check(planner, spot, layout, own);
     if (*refusal)
         return 0;
-    int error = tl_owned_add(planner->owned, spot->addr, own, TL_OWNED_UNKNOWN, NULL);
+    int error = tl_owned_add(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN, NULL);
     if (error)
         return error;
-    *refusal = TL_REFUSE_NO_REACH;
-    hop.at = room_find(planner, spot, spot->addr, reach, size);
     bool (*emit)(tl_addr, tl_addr, uint8_t *) = is_short ? arch->emit_short : arch->emit_jump;
-    if (hop.at && emit(spot->addr, hop.at, branch)) {
-        // What the island holds is not known yet.
-        error = tl_place_patch(planner, spot, layout, hop.at, island, size, 0, TL_OWNED_UNKNOWN);
-        if (!error)
-            error = detour_place(planner, spot, layout, &hop, refusal);
-    }
-    tl_owned_remove(planner->owned, spot->addr, own, TL_OWNED_UNKNOWN);
+    error = room_take(planner, spot, layout, spot->addr, reach, size, &hop.at, &island, refusal);
+    if (!error && !*refusal && !emit(spot->addr, hop.at, branch))
+        *refusal = TL_REFUSE_NO_REACH;
+    if (!error && !*refusal)
+        error = detour_place(planner, spot, layout, &hop, refusal);
+    tl_owned_remove(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN);
     if (!error && !*refusal &&
-        !arch->emit_far(hop.at, layout->reserved[0].addr, hop.reg, spill, layout->patch[0].after))
+        !(arch->emit_far(hop.at, layout->reserved[0].addr, hop.reg, spill, island) &&
+          host_finish(planner, layout)))
         *refusal = TL_REFUSE_NO_REACH;
     if (error || *refusal)
         return undo(planner, layout, error);

@@ -31,6 +31,8 @@ void tl_layout_undo(struct tl_planner *planner, const struct tl_layout *layout)
                         TL_OWNED_WRITTEN | TL_OWNED_UNKNOWN);
         tl_owned_remove(planner->owned, patch->addr + patch->size, patch->relied, TL_OWNED_RELIED);
     }
+    if (layout->hosted)
+        tl_layout_undo(planner, &planner->host->layout);
 }
 
 // ---- what is displaced ------------------------------------------------------------------------
@@ -104,7 +106,7 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->way = way;
     layout->window_size = 0;
     layout->interior = false;
-    layout->retarget = false;
+    layout->retarget = layout->hosted = false;
     layout->reserved_count = layout->patch_count = 0;
     layout->stub.size = 0;
     layout->in = planner->options->emit;

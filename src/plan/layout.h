@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "plan/space.h"
 
-#define TL_LAYOUT_PATCHES_MAX (TL_BOUNCES_MAX + 2) // ways out, island and site
+#define TL_LAYOUT_PATCHES_MAX (TL_BOUNCES_MAX + 3) // ways out, island, host and site
 #define TL_LAYOUT_DETOURS_MAX 2 // the detour, and a stub where only a branch to it fits
 
 // What all sites of one run share.
@@ -19,6 +19,7 @@ struct tl_planner {
     // Runtime addresses of all sites of the run, ascending.
     const tl_addr *site;
     size_t site_count;
+    struct tl_host *host; // of the layout that is being tried; NULL: hosts are not wanted
 };
 
 // A site as the ways see it.
@@ -49,6 +50,8 @@ struct tl_reserved {
     uint16_t size;
 };
 
+struct tl_host;
+
 struct tl_layout {
     enum tl_way way;
     uint8_t window_size;
@@ -61,6 +64,7 @@ struct tl_layout {
     uint8_t reserved_count;
     struct tl_patch patch[TL_LAYOUT_PATCHES_MAX];
     uint8_t patch_count;
+    bool hosted; // tl_planner.host is part of it
     bool retarget; // a looping branch whose own displacement is changed later; no detour
 };
 
@@ -73,6 +77,13 @@ uint8_t tl_layout_check(const struct tl_planner *planner, const struct tl_spot *
                         const struct tl_layout *layout, unsigned written);
 // Nobody writes these bytes or counts on them, and no site begins behind the first of them.
 bool tl_layout_free(const struct tl_planner *planner, tl_addr addr, unsigned size);
+
+// What a host is made of (hop.c).
+struct tl_host {
+    struct tl_layout layout; // no patch of its own: tl_host.patch of the site's layout
+    uint8_t patch;           // index
+    uint8_t used;            // bytes of the window: the branch, and islands
+};
 
 // Tries the ways in the order of enum tl_way. 0 or TL_E_NOMEM; *refusal is TL_REFUSE_NONE when the
 // layout is reserved.

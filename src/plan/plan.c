@@ -62,6 +62,7 @@ struct run {
     uint32_t *order; // items, highest address first
     tl_addr *site;
     struct tl_layout layout; // the one being tried
+    struct tl_host host;     // and its host
     struct tl_diag *diag;
 };
 
@@ -343,6 +344,21 @@ static int patches_keep(struct run *run, const struct item *item, const struct t
     return plan->patch ? 0 : TL_E_NOMEM;
 }
 
+static int host_keep(struct run *run, struct tl_plan *plan)
+{
+    const struct tl_layout *layout = &run->planner.host->layout;
+    struct tl_plan_host host = {.addr = layout->insn[0].addr,
+                                .window_size = layout->window_size,
+                                .detour_addr = layout->reserved[0].addr};
+    plan->faults |= tl_layout_faults(layout);
+    plan->interior = true;
+    int error = run->planner.options->alone
+                    ? 0
+                    : detour_add(run->set, host.detour_addr, &layout->detour, host.addr, &host.detour);
+    plan->host = error ? NULL : arena_copy(run->set, &host, sizeof host);
+    return error ? error : plan->host ? 0 : TL_E_NOMEM;
+}
+
 static int detours_keep(struct run *run, const struct item *item, const struct tl_layout *layout,
                         struct tl_plan *plan)
 {
@@ -369,6 +385,8 @@ static int plan_keep(struct run *run, struct item *item, const struct tl_layout 
     plan->detour_addr = layout->reserved[0].addr;
     plan->detour_size = (uint16_t)((layout->detour.size + slot - 1) / slot * slot);
     int error = patches_keep(run, item, layout, plan);
+    if (!error && layout->hosted)
+        error = host_keep(run, plan);
     return error ? error : detours_keep(run, item, layout, plan);
 }
 
@@ -633,6 +651,8 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
         .planner = {.options = options, .arch = options->arch, .space = space, .modules = modules},
         .diag = diag,
     };
+    if (options->far && options->faults == TL_FAULT_ANY)
+        run.planner.host = &run.host;
     int error = set_create(modules, requests, request_count, module_count, &run.set, diag);
     if (error || !run.set)
         return error;

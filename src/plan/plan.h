@@ -79,7 +79,7 @@ struct tl_plan_module {
     struct tl_analysis *analysis;
 };
 
-#define TL_PATCH_SIZE_MAX 20
+#define TL_PATCH_SIZE_MAX 32
 
 // Bytes to write over text. One site may need several (island; loopers).
 struct tl_patch {
@@ -93,10 +93,18 @@ struct tl_patch {
     uint8_t relied;
 };
 
-// Three ways out, an island and the site; an island and itself for each of four looping branches.
-#define TL_SITE_PATCHES_MAX 13
+// Three ways out, an island, a host and the site; an island and itself for each of four looping branches.
+#define TL_SITE_PATCHES_MAX 14
 // Other requests that a site can't do without (looping branches that are probed themselves).
 #define TL_SITE_NEEDS_MAX 4
+
+// Code that nobody asked for, displaced so that what it leaves holds a site's islands. It goes with the site.
+struct tl_plan_host {
+    tl_addr addr; // runtime
+    uint8_t window_size;
+    tl_addr detour_addr;
+    const struct tl_detour *detour;
+};
 
 struct tl_plan {
     enum tl_rung rung; // TL_RUNG_JUMP or TL_RUNG_REFUSED (the caller tries the kernel rung next)
@@ -113,6 +121,7 @@ struct tl_plan {
     // Owned by the plan set, which holds bytes[0 .. size) only: never copied as a struct. NULL when
     // refused, or planned alone.
     const struct tl_detour *detour;
+    const struct tl_plan_host *host; // NULL: none; owned by the plan set
     const struct tl_patch *patch; // written in this order, all or none; owned by the plan set
     uint8_t patch_count;          // at most TL_SITE_PATCHES_MAX
     // Requests (indices) that must be written for this one to be: skip one of them, skip this one.
