@@ -20,6 +20,7 @@
     (4u << 20)          // bytes for a slow reader; beyond, the target's rings fill up and drop
 #define BUSY_DRAIN_MS 1 // as long as there is something each time
 #define POLL_MS_MIN 1
+#define DETACH_TRIES_MAX 5 // where the target is too busy to be stopped in time
 
 // ---- signals
 
@@ -373,6 +374,8 @@ static int run_body(struct tl_run *run, struct tl_diag *diag)
     double end_ms = tl_cli_now_ms();
     struct tl_diag late = {{0}};
     error = tl_session_detach(run->session, &late);
+    for (int i = 1; error == TL_E_BUSY && i < DETACH_TRIES_MAX; i++)
+        error = tl_session_detach(run->session, &late);
     if (error && result == 1)
         error = 0; // there was nothing left to take away
     int drained = run->kind->drain ? run->kind->drain(run, error ? NULL : &late) : 0;

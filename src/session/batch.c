@@ -636,5 +636,6 @@ int tl_batch_detach(struct tl_batch *batch, struct tl_diag *diag)
     }
     if (batch->target && batch->target_owned)
         tl_target_resume(batch->target);
+    batch->attached = error == TL_E_BUSY; // to be called again: what is done is not done twice
     return error;
 }

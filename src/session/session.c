@@ -263,6 +263,7 @@ int tl_session_detach(struct tl_session *session, struct tl_diag *diag)
     }
     int copies = tl_follow_detach(session, error ? NULL : diag);
     error = error ? error : copies;
+    session->attached = error == TL_E_BUSY;
     for (size_t i = 0; i < session->batch_count; i++)
         tl_batch_refresh(session->batch[i]);
     tl_session_lines_sum(session);
