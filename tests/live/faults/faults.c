@@ -117,7 +117,10 @@ static struct tl_session *attach(const struct victim *victim, const char *const 
 static void detach(struct tl_session *session)
 {
     struct tl_diag diag = {{0}};
-    if (tl_session_detach(session, &diag))
+    int error = TL_E_BUSY;
+    for (int i = 0; error == TL_E_BUSY && i < ATTACH_TRIES_MAX; i++)
+        error = tl_session_detach(session, &diag);
+    if (error)
         fail_msg("detach: %s", diag.text);
     tl_session_destroy(session);
 }

@@ -46,8 +46,8 @@ static int plan_and_commit(struct put *put, const struct tl_plan_request *reques
     return error;
 }
 
-int put_place(struct put *put, pid_t pid, const tl_addr *sites, size_t count, unsigned rungs,
-              struct tl_diag *diag)
+static int place_once(struct put *put, pid_t pid, const tl_addr *sites, size_t count,
+                      unsigned rungs, struct tl_diag *diag)
 {
     *put = (struct put){.count = count};
     const struct tl_install_options options = {.probe_count = (uint32_t)count};
@@ -69,10 +69,26 @@ int put_place(struct put *put, pid_t pid, const tl_addr *sites, size_t count, un
     return error;
 }
 
+int put_place(struct put *put, pid_t pid, const tl_addr *sites, size_t count, unsigned rungs,
+              struct tl_diag *diag)
+{
+    int error = TL_E_BUSY;
+    for (int i = 0; i < machine_slowness() && error == TL_E_BUSY; i++)
+        error = place_once(put, pid, sites, count, rungs, diag);
+    return error;
+}
+
 int put_detach(struct put *put, struct tl_diag *diag)
 {
-    int error = tl_traps_detach(put->traps, diag);
-    return error ? error : tl_install_detach(put->install, diag);
+    int error = TL_E_BUSY;
+    for (int i = 0; i < machine_slowness() && error == TL_E_BUSY; i++)
+        error = tl_traps_detach(put->traps, diag);
+    for (int i = 0; i < machine_slowness() && (!error || error == TL_E_BUSY); i++) {
+        error = tl_install_detach(put->install, diag);
+        if (!error)
+            break;
+    }
+    return error;
 }
 
 void put_close(struct put *put)

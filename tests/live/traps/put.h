@@ -17,6 +17,8 @@ struct put {
     size_t count;
 };
 
+// Both try again on a slow machine (TL_SLOW) that is too busy to stop the target in time.
+//
 // Places a counted breakpoint at each address; rungs as in tl_trap_options. 0 or TL_E_*; sites that
 // were refused have a result.
 int put_place(struct put *put, pid_t pid, const tl_addr *sites, size_t count, unsigned rungs,
