@@ -21,7 +21,7 @@
 #include "base/diag.h"
 
 #define TL_DETOUR_SIZE_MAX 768
-#define TL_WINDOW_INSNS_MAX 8
+#define TL_WINDOW_INSNS_MAX 12
 
 // How a thread finds its block (agent/layout.h).
 enum tl_thread_pointer {
@@ -171,6 +171,7 @@ struct tl_emit_in {
     // divert_to 0: to the displaced instructions of this very detour (the looping branch is one of them).
     // Both 0: nothing is diverted.
     tl_addr divert_from, divert_to;
+    bool stepped; // a breakpoint stands in place of the branch back
     // Where branches are short (tl_arch.far_size). arrive_reg: the register that the branch to this detour
     // put on the stack, in 16 bytes, and that the detour takes back first; 0: none. dead_resume: dead at
     // resume_addr; dead_target: dead at the target of every displaced direct branch. bounce: stubs for ways

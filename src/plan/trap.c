@@ -90,6 +90,18 @@ static enum tl_refusal rung_choose(const struct trap_run *run, struct trap_site 
 
 // ---- the slot -----------------------------------------------------------------------------------
 
+// Registers that a branch back may change: dead before the next instruction, whose fault would show
+// them.
+static tl_regset back_dead(const struct trap_site *site)
+{
+    const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
+    const struct tl_site_facts *facts = &site->request->facts;
+    if (facts->insn_count < 2)
+        return 0;
+    uint16_t flags = facts->insn[1].flags;
+    return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : facts->dead_behind;
+}
+
 static enum tl_refusal slot_emit(const struct trap_run *run, struct trap_site *site, tl_addr at)
 {
     struct tl_emit_in in = {
@@ -100,6 +112,8 @@ static enum tl_refusal slot_emit(const struct trap_run *run, struct trap_site *s
         .insn = &site->insn,
         .insn_count = 1,
         .resume_addr = site->insn.addr + site->insn.size,
+        .stepped = site->rung == TL_RUNG_STEP,
+        .dead_resume = back_dead(site),
     };
     if (run->options->arch->emit_detour(&in, at, &site->slot, NULL))
         return TL_REFUSE_NO_SLOT;
@@ -132,9 +146,15 @@ static struct tl_place_query slot_query(const struct trap_run *run, const struct
                                    .guarded = site->request->guarded,
                                    .dense = true,
                                    .near = site->insn.addr / unit * unit};
-    query_clip(run, site->insn.addr, &query);
+    // Where there are longer branches than a patch's, what does not go back, or by a register, may
+    // lie anywhere.
+    bool anywhere = run->options->arch->far_size &&
+                    (site->rung == TL_RUNG_STEP || back_dead(site) & run->options->arch->far_regs);
+    if (!anywhere)
+        query_clip(run, site->insn.addr, &query);
     struct tl_place_query clipped = query;
-    if (site->insn.target)
+    bool constant = run->options->arch->far_size && site->insn.flags & TL_INSN_PCREL_DATA;
+    if (site->insn.target && !constant)
         query_clip(run, site->insn.target, &clipped);
     return clipped.first <= clipped.last ? clipped : query;
 }
@@ -152,11 +172,11 @@ static int slot_place(const struct trap_run *run, struct trap_site *site, enum t
         }
         *refusal = slot_emit(run, site, site->slot_addr);
         if (*refusal == TL_REFUSE_NONE && site->slot.size <= query.size)
-            return run->options->alone ? 0
-                                       : tl_space_take(run->space, site->slot_addr, site->slot.size,
-                                                       query.slot_size,
-                                                       TL_POOL_DENSE |
-                                                           (query.guarded ? TL_POOL_GUARDED : 0));
+            return run->options->alone
+                       ? 0
+                       : tl_space_take(run->space, site->slot_addr, site->slot.size,
+                                       query.slot_size,
+                                       TL_POOL_DENSE | (query.guarded ? TL_POOL_GUARDED : 0));
     }
     if (*refusal == TL_REFUSE_NONE)
         *refusal = TL_REFUSE_NO_REACH;
@@ -207,7 +227,7 @@ static void rows_keep(struct trap_run *run, const struct trap_site *site)
     if (row->simulated || row->on_taken)
         row->simulation = site->simulation;
     records_fill(run, site, row);
-    // The slot's branch back is its last boundary; what never goes on has none.
+    // The breakpoint is the slot's last boundary; what never goes on has none.
     if (site->rung == TL_RUNG_STEP && site->slot.boundary_count > 1)
         set->row[set->row_count++] = (struct tl_trap_row){
             .addr = site->slot_addr + site->slot.boundary[1].off,
@@ -221,9 +241,6 @@ static int site_keep(struct trap_run *run, struct trap_site *site, size_t index)
     const struct tl_arch *arch = run->options->arch;
     struct tl_plan *plan = &set->plan[index];
     struct tl_patch *patch = &set->patch[index];
-    if (site->rung == TL_RUNG_STEP && site->slot.boundary_count > 1)
-        memcpy(site->slot.bytes + site->slot.boundary[1].off, arch->breakpoint,
-               arch->breakpoint_size);
     patch->addr = site->insn.addr;
     // All of the instruction, so that a change of its other bytes is noticed too.
     patch->size = site->insn.size;
@@ -258,6 +275,12 @@ static int site_plan(struct trap_run *run, const struct tl_plan_request *request
         refusal = TL_REFUSE_FAULT_DISPLACED;
     if (!refusal && !slotless)
         error = slot_place(run, &site, &refusal);
+    // A stepped slot needs no way back.
+    if (!error && refusal == TL_REFUSE_NO_REACH && site.rung != TL_RUNG_STEP && !slotless &&
+        run->options->arch->far_size && allowed(run, TL_RUNG_STEP)) {
+        site.rung = TL_RUNG_STEP;
+        error = slot_place(run, &site, &refusal);
+    }
     if (error || !refusal)
         return error ? error : site_keep(run, &site, index);
     run->set->plan[index].refusal = refusal;

@@ -289,7 +289,10 @@ static uint8_t displaced_write(struct detour_work *work, bool behind)
         struct tl_detour *out = work->out;
         out->boundary[out->boundary_count++] = (struct tl_boundary){
             .off = work->w->size, .insn_off = (uint8_t)(in->resume_addr - insn->addr)};
-        refusal = tl_arm64_relocate_jump(in, work->w, in->resume_addr);
+        if (in->stepped)
+            tl_words_put(work->w, A64_BRK);
+        else
+            refusal = tl_arm64_relocate_jump(in, work->w, in->resume_addr);
     }
     return !refusal && taken.open ? taken_write(work, &taken) : refusal;
 }

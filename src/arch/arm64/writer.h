@@ -42,6 +42,7 @@ static inline tl_addr tl_words_here(const struct tl_words *w)
 #define A64_CBZ_X(rt) (0xb4000000u | (uint32_t)(rt))
 #define A64_CBNZ_W(rt) (0x35000000u | (uint32_t)(rt))
 #define A64_NOP 0xd503201fu
+#define A64_BRK 0xd42e8d80u // tl_arch_arm64.breakpoint
 #define A64_MOV_X(rd, rm) (0xaa0003e0u | (uint32_t)(rm) << 16 | (uint32_t)(rd))
 #define A64_MOV_W(rd, rm) (0x2a0003e0u | (uint32_t)(rm) << 16 | (uint32_t)(rd))
 #define A64_ADD_IMM(rd, rn, imm)                                                                   \

@@ -319,7 +319,10 @@ static uint8_t displaced_write(struct detour_work *work, bool behind)
     if (last->flow == TL_FLOW_NEXT || last->flow == TL_FLOW_COND) {
         out->boundary[out->boundary_count++] = (struct tl_boundary){
             .off = work->w->size, .insn_off = (uint8_t)(in->resume_addr - in->insn[0].addr)};
-        refusal_add(&refusal, tl_riscv64_relocate_jump(&r, in->resume_addr, in->dead_resume));
+        if (in->stepped)
+            tl_parcels_put(work->w, RVC_EBREAK);
+        else
+            refusal_add(&refusal, tl_riscv64_relocate_jump(&r, in->resume_addr, in->dead_resume));
     }
     tl_riscv64_relocate_end(&r);
     refusal_add(&refusal, taken_write(work, &r));
@@ -354,9 +357,10 @@ static bool input_known(const struct tl_emit_in *in)
                   (in->bounce_count && !(TL_RISCV64_USABLE >> in->bounce_reg & 1));
     bool arrive =
         in->arrive_reg && (!(TL_RISCV64_USABLE >> in->arrive_reg & 1) || in->call_retarget);
-    return records_known(in) && !behind && !bounce && !arrive &&
-           !(in->on_taken && in->call_retarget) && in->homes_shift >= HOME_SIZE_BITS &&
-           in->homes_shift <= 64 - HOME_INDEX_BITS;
+    bool home = !(in->action & TL_ACTION_COUNT) ||
+                (in->homes_shift >= HOME_SIZE_BITS && in->homes_shift <= 64 - HOME_INDEX_BITS);
+    return records_known(in) && !behind && !bounce && !arrive && home &&
+           !(in->on_taken && in->call_retarget);
 }
 
 int tl_riscv64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,

@@ -15,6 +15,7 @@ enum {
     REX_B = 1 << 0,
     REX_R = 1 << 2,
     REX_W = 1 << 3,
+    INT3 = 0xcc,
     GROUP5 = 0xff, // its /2 is call
     GROUP5_JMP = 4,
     GROUP5_PUSH = 6,
@@ -468,7 +469,10 @@ uint8_t tl_relocate_displaced(const struct tl_emit_in *in, struct tl_writer *w,
     if (insn_goes_on(&in->insn[in->insn_count - 1])) {
         out->boundary[out->boundary_count++] =
             (struct tl_boundary){.off = w->size, .insn_off = (uint8_t)(in->resume_addr - site)};
-        tl_writer_put_jump(w, in->resume_addr);
+        if (in->stepped)
+            tl_writer_put8(w, INT3);
+        else
+            tl_writer_put_jump(w, in->resume_addr);
     }
     for (uint8_t i = 0; i < r.fix_count; i++)
         tl_writer_fix32(w, r.fix[i].position, r.start[r.fix[i].insn]);

@@ -204,11 +204,89 @@ static void slots_do_not_overlap(void **state)
     free(requests);
 }
 
+// riscv64, whose short branches do not reach far: neighbours take all within 16 MiB. What is
+// stepped goes to a slot anywhere, what goes on there needs a dead register, and is stepped where
+// it has none.
+static void slots_out_of_a_branchs_reach(void **state)
+{
+    enum {
+        MV = 0x852e /* c.mv a0, a1 */,
+        LD = 0x0005b503 /* ld a0, 0(a1) */,
+        BEQZ = 0x00050463,
+        ROOM = 0x1000000
+    };
+    static const struct {
+        const char *name;
+        uint32_t word, next;
+        tl_regset dead;
+        unsigned rungs;
+        enum tl_rung rung;
+        bool far;
+    } table[] = {
+        {"stepped", MV, MV, 0, STEP, TL_RUNG_STEP, true},
+        {"no register", MV, MV, 0, SLOT, TL_RUNG_REFUSED, true},
+        {"sp, gp and tp are none", MV, MV, 0x1c, SLOT, TL_RUNG_REFUSED, true},
+        {"a dead register", MV, MV, 1 << 7, SLOT, TL_RUNG_SLOT, true},
+        {"a fault behind it would show it", MV, LD, 1 << 7, SLOT, TL_RUNG_REFUSED, true},
+        {"stepped instead", MV, MV, 0, SLOT | STEP, TL_RUNG_STEP, true},
+        {"a branch has to reach its target", BEQZ, MV, 1 << 7, STEP, TL_RUNG_REFUSED, true},
+        {"near", MV, MV, 0, SLOT | STEP, TL_RUNG_SLOT, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        const struct tl_arch *arch = &tl_arch_riscv64;
+        const tl_addr page = SITE & ~0xfffull;
+        const struct tl_range used = {page - (table[i].far ? ROOM : 0),
+                                      page + (table[i].far ? ROOM : 0x10000)};
+        const struct tl_space_options space_options = {.used = &used,
+                                                       .used_count = 1,
+                                                       .mapping_limit = 100,
+                                                       .addr_min = TL_SPACE_ADDR_MIN,
+                                                       .addr_max = TL_SPACE_ADDR_MAX};
+        struct tl_plan_request request = {
+            .bias = BIAS, .action = TL_ACTION_COUNT, .counter_off = 72};
+        struct tl_site_facts *facts = &request.facts;
+        struct tl_trap_options options;
+        struct tl_trap_set *set = NULL;
+        struct tl_space *space = NULL;
+        options_make(table[i].rungs, 0, &options);
+        options.arch = arch;
+        facts->vaddr = VADDR;
+        facts->insn_count = 2;
+        facts->dead_behind = table[i].dead;
+        assert_int_equal(arch->decode((const uint8_t *)&table[i].word, 4, VADDR, &facts->insn[0]),
+                         0);
+        assert_int_equal(arch->decode((const uint8_t *)&table[i].next, 4,
+                                      VADDR + facts->insn[0].size, &facts->insn[1]),
+                         0);
+        assert_int_equal(tl_space_create(&space_options, &space, NULL), 0);
+        assert_int_equal(tl_plan_traps(&options, space, &request, 1, &set, NULL), 0);
+        const struct tl_plan *plan = tl_trap_plan(set, 0);
+        if (plan->rung != table[i].rung)
+            fail_msg("%s: %s, %s", table[i].name, tl_rung_text(plan->rung),
+                     tl_refusal_text(plan->refusal));
+        if (plan->rung == TL_RUNG_REFUSED)
+            assert_int_equal(plan->refusal, TL_REFUSE_NO_REACH);
+        else
+            assert_int_equal(plan->detour_addr + 0x100000 < SITE ||
+                                 plan->detour_addr > SITE + 0x100000,
+                             table[i].far);
+        if (plan->rung == TL_RUNG_STEP) {
+            const struct tl_detour *slot = plan->detour;
+            assert_memory_equal(slot->bytes + slot->boundary[1].off, arch->breakpoint, 2);
+            assert_int_equal(slot->size, slot->boundary[1].off + 2);
+        }
+        tl_trap_set_destroy(set);
+        tl_space_destroy(space);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_site_gets_its_rung),
         cmocka_unit_test(slots_do_not_overlap),
+        cmocka_unit_test(slots_out_of_a_branchs_reach),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

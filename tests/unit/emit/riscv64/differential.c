@@ -692,9 +692,9 @@ static void result_check(struct run *run)
 // ---- ways there and back
 // ------------------------------------------------------------------------------
 
-static tl_addr bounce_addr(tl_addr target)
+static tl_addr bounce_addr(tl_addr target, unsigned index)
 {
-    return (target & ~(tl_addr)0x3f) + 0x6000 + TARGET_CLEAR;
+    return (target & ~(tl_addr)0x3f) + 0x6000 + TARGET_CLEAR + 8 * index;
 }
 
 // Stubs for what no dead register leads to.
@@ -706,7 +706,7 @@ static void bounces_make(struct run *run)
     for (unsigned i = 0; i < run->detour.far_count; i++) {
         tl_addr target = run->detour.far_target[i];
         bool falls = target % 64 == 0 && chance(30);
-        tl_addr addr = falls ? target - 4 : bounce_addr(target);
+        tl_addr addr = falls ? target - 4 : bounce_addr(target, i);
         run->in.bounce[i] = (struct tl_bounce){.target = target, .addr = addr};
         if (!tl_riscv64_emit_reload(addr, target, run->in.bounce_reg, falls, code))
             fail(run, "a bounce is out of reach");
