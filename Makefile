@@ -44,7 +44,7 @@ guest-shell: guest-setup
 bench-guest: guest-setup
 	@tools/guest.py bench --arch "$(ARCH)" $(if $(filter 1,$(JSON)),--json)
 
-torture: all
+torture: all guest-setup
 	@tools/check.py --build "$(BUILD)" --suite torture
 
 fuzz: all

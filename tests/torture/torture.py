@@ -23,6 +23,11 @@ import time
 ATTACH_TIMEOUT_S = 60
 ARGUMENTS_MAX = 100  # probes that are given as words
 NEIGHBOURS = 100  # instructions in a row that are probed at once
+LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
+# The first words of instructions behind which control may go on elsewhere.
+LEAVES = {"x86_64": {"call", "ret", "loop", "loope", "loopne", "syscall", "hlt", "ud2", "int3", "bnd", "notrack"},
+          "aarch64": {"b", "bl", "br", "blr", "cbz", "cbnz", "tbz", "tbnz", "svc", "brk", "hlt", "udf"}}
+LEAVES_BEGIN = {"x86_64": ("j",), "aarch64": ("b.", "bc.", "ret", "bra", "blra", "era")}
 
 
 class Failure(Exception):
@@ -444,9 +449,8 @@ def instructions_of(trapless, file):
 
 def goes_on(text):
     """The instruction is followed by the one behind it, and nothing else."""
-    first = text.split()[0]
-    return not (first[0] == "j" or first in ("call", "ret", "loop", "loope", "loopne", "syscall", "hlt", "ud2",
-                                             "int3", "bnd", "notrack"))
+    first, machine = text.split()[0], os.uname().machine
+    return not (first.startswith(LEAVES_BEGIN[machine]) or first in LEAVES[machine])
 
 
 def check_flow(report, part):
@@ -495,14 +499,14 @@ def case_instructions(trapless, short, file, commands):
 
 
 def case_sqlite_instructions(trapless, short):
-    return case_instructions(trapless, short, "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
+    return case_instructions(trapless, short, LIBRARIES + "/libsqlite3.so.0",
                              [(["sqlite3", ":memory:"], sqlite_script(50 if short else 500))])
 
 
 def case_libc_instructions(trapless, short):
     data = "".join(f"{(i * 7919) % 10007} line {i}\n" for i in range(200)).encode()
     script = "while read a b; do (printf '%08s %s\\n' $a \"$b\"); done | sort -n | tail -20"
-    return case_instructions(trapless, short, "/usr/lib/x86_64-linux-gnu/libc.so.6",
+    return case_instructions(trapless, short, LIBRARIES + "/libc.so.6",
                              [(["bash", "-c", script], data), (["sort", "-n"], data), (["ls", "-la", "/usr/bin"], None),
                               (["awk", "{s+=$1; t=sprintf(\"%s%.3f\", t, s/7)} END{print length(t)}"], data)])
 
@@ -570,7 +574,8 @@ def main():
         sys.exit(__doc__)
     cases = {**CASES, "standard": lambda t, s: case_standard(t, s, standard)}
     trapless, names = os.path.abspath(arguments[0]), arguments[1:] or list(cases)
-    for tool in ["redis-server", "redis-benchmark", "sqlite3", "openssl"]:
+    tools = ["redis-server", "redis-benchmark", "sqlite3"] + ["openssl"] * any("crypto" in name for name in names)
+    for tool in tools:
         check(shutil.which(tool), f"{tool} is not installed: run make setup")
     failed = 0
     for name in names:

@@ -18,7 +18,7 @@ PROGRAMS = ("usr/bin/redis-server", "usr/bin/redis-benchmark", "usr/bin/redis-cl
             "usr/lib/{triple}/libstdc++.so.6", "usr/lib/{triple}/libsqlite3.so.0", "usr/lib/{triple}/libm.so.6",
             "usr/lib/{triple}/libgcc_s.so.1")
 # What tests start from shells; busybox, which has the rest, is static and hides its names.
-SHELLS = ("bash", "dash", "cat", "echo", "ls", "tr")
+SHELLS = ("bash", "dash", "cat", "echo", "ls", "tr", "sort", "tail", "mawk")
 # Of Python's library, what the tests import; the rest is megabytes.
 PYTHON_SKIPPED = ("test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "turtledemo", "venv",
                   "sqlite3", "dbm", "curses", "config-", "__pycache__", "distutils", "wsgiref", "xmlrpc",
@@ -45,7 +45,7 @@ class Image:
         self.files = {}  # name in the guest: path here
         self.trees = {}
         self.links = {"/lib": "usr/lib", "/sbin": "bin", "/usr/sbin": "bin", "/usr/bin/python3": "python3.13",
-                      "/usr/bin/sh": "dash", "/bin/sh": "../usr/bin/dash"}
+                      "/usr/bin/sh": "dash", "/usr/bin/awk": "mawk", "/bin/sh": "../usr/bin/dash"}
         self.links.update({f"/bin/{name}": f"../usr/bin/{name}" for name in SHELLS})
         self.add("/bin/busybox", os.path.join(self.tree, "usr/bin/busybox"))
 

@@ -48,7 +48,7 @@ SYSROOT_PACKAGES = ("libc6-dev", "linux-libc-dev", "libelf-dev", "libdw-dev", "l
                     "libzydis-dev", "libsqlite3-dev")
 # What is probed in the guest, and what runs the tests there.
 USER_PACKAGES = ("libc6", "libstdc++6", "libssl3t64", "redis-server", "redis-tools", "sqlite3", "python3",
-                 "bash", "dash", "coreutils", "busybox-static")
+                 "bash", "dash", "coreutils", "mawk", "busybox-static")
 
 
 def find(name):
