@@ -1,23 +1,16 @@
 """The gate of isa/riscv.isa against binutils (table_gate.py), without aliases: all compressed words, random ones of
-each row, and random ones of 32 bits. TL_RISCV_BINUTILS is the folder, with a / behind, of other programs than those
-that are installed."""
-import os
+each row, and random ones of 32 bits."""
 import pathlib
 import re
-import subprocess
 import sys
 
 here = pathlib.Path(__file__).parent
 sys.path.insert(0, str(here.parent))
 from table_gate import Gate  # noqa: E402
 
-TOOLS = os.environ.get("TL_RISCV_BINUTILS", "") + "riscv64-linux-gnu-"
 ARCH = ("rv64gc_zba_zbb_zbc_zbs_zbkb_zbkc_zbkx_zknd_zkne_zknh_zksed_zksh_zkr_zfh_zawrs_zihintpause_zicbom_zicbop_"
-        "zicboz_v")
-# What only newer binutils than Debian 12's know; with those the other file of differences is read.
-ARCH_NEWER = ("_zicond_zfa_zacas_zabha_zcb_zimop_zcmop_zvbb_zvbc_zvkg_zvkned_zvknhb_zvksed_zvksh_zfbfmin_zvfh_"
-              "zvfbfmin_zvfbfwma_zicfiss_zicfilp")
-OLD = [0x00200073, 0x20200073, 0x10400073]  # uret, hret, sfence.vm: so that their line is needed
+        "zicboz_v_zicond_zfa_zacas_zabha_zcb_zimop_zcmop_zvbb_zvbc_zvkg_zvkned_zvknhb_zvksed_zvksh_zfbfmin_zvfh_"
+        "zvfbfmin_zvfbfwma_zicfiss_zicfilp")
 OFTEN = [0, 1, 2, 5]
 C_NOP = 0x0001
 BRANCH = r"((?:jal|b(?:eq|ne|lt|ge)u?|c\.j|c\.b\w+) (?:.*,)?)"  # before its target
@@ -25,13 +18,6 @@ BRANCH = r"((?:jal|b(?:eq|ne|lt|ge)u?|c\.j|c\.b\w+) (?:.*,)?)"  # before its tar
 
 def is_short(word):
     return word & 3 != 3
-
-
-def run_tool(tool, *arguments):
-    run = subprocess.run([TOOLS + tool, *arguments], capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(f"{tool}: {run.stderr[:2000]}")
-    return run.stdout
 
 
 def shown_by_objdump(text):
@@ -43,17 +29,11 @@ def shown_by_objdump(text):
 
 
 class Riscv(Gate):
-    def __init__(self):
-        newer = subprocess.run([TOOLS + "as", f"-march={ARCH}{ARCH_NEWER}", "-o", "/dev/null", "/dev/null"],
-                               stderr=subprocess.DEVNULL).returncode == 0
-        self.arch = ARCH + (ARCH_NEWER if newer else "")
-        super().__init__("riscv.isa", here / ("differences-newer" if newer else "differences"))
-
     def built(self, text):
         """The object of a source, in which all the extensions are known."""
         source, output = self.folder / "in.s", self.folder / "out.o"
         source.write_text(".option norelax\n" + text)
-        run_tool("as", f"-march={self.arch}", "-o", output, source)
+        self.tool("as", f"-march={ARCH}", "-o", output, source)
         return output
 
     def objdump(self, words):
@@ -61,9 +41,9 @@ class Riscv(Gate):
                         for word in words)
         (self.folder / "words.bin").write_bytes(data)
         output = self.built(f".rept {len(words)}\nxori a0, a0, 5\n.endr\n")
-        run_tool("objcopy", "--update-section", f".text={self.folder / 'words.bin'}", output)
+        self.tool("objcopy", "--update-section", f".text={self.folder / 'words.bin'}", output)
         texts = {}
-        for line in run_tool("objdump", "-d", "-z", "-M", "no-aliases", output).splitlines():
+        for line in self.tool("objdump", "-d", "-z", "-M", "no-aliases", output).splitlines():
             match = re.match(r" *([0-9a-f]+):\t[0-9a-f ]+\t(.*)", line)
             if match:
                 texts[int(match[1], 16)] = match[2]
@@ -73,7 +53,7 @@ class Riscv(Gate):
         full = "".join(f".balign 4\n{text}\n" if text.startswith(("c.", ".half")) else
                        f".balign 4\n.option push\n.option norvc\n{text}\n.option pop\n" for text in texts)
         output = self.built(full + ".balign 4\n")
-        run_tool("objcopy", "-O", "binary", "-j", ".text", output, self.folder / "out.bin")
+        self.tool("objcopy", "-O", "binary", "-j", ".text", output, self.folder / "out.bin")
         data = (self.folder / "out.bin").read_bytes()
         words = [int.from_bytes(data[at:at + 4], "little") for at in range(0, len(data), 4)]
         return [word & 0xffff if is_short(word) else word for word in words]
@@ -86,7 +66,6 @@ class Riscv(Gate):
         return f".half 0x{word:04x}" if is_short(word) else f".word 0x{word:08x}"
 
     def words(self):
-        yield from OLD
         yield from (word for word in range(1 << 16) if is_short(word))
         chosen = [word for row in self.table.rows for word in self.row_words(row, OFTEN)]
         chosen += [self.random.getrandbits(32) | 3 for _ in range(self.at_large)]
@@ -97,4 +76,4 @@ class Riscv(Gate):
                 yield word
 
 
-sys.exit(Riscv().run())
+sys.exit(Riscv("riscv.isa", "riscv64-linux-gnu", here / "differences").run())
