@@ -378,6 +378,13 @@ static unsigned reg_choose(const struct tl_planner *planner, const struct tl_lay
 // bytes; all up to an instruction that never goes on.
 enum extent { EXTENT_BRANCH, EXTENT_BACK, EXTENT_RUN };
 
+// A window's bytes as they are: what is never run stays so.
+static void window_text(const struct tl_spot *spot, const struct tl_layout *layout, uint8_t *out)
+{
+    for (unsigned i = 0; i < layout->window_size; i++)
+        (void)tl_place_text(spot, spot->addr + i, &out[i]);
+}
+
 // A long branch at the site.
 static int site_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
                     bool spill, enum extent extent, uint8_t *refusal)
@@ -396,11 +403,12 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
     if (!*refusal) {
         hop.reg = reg_choose(planner, layout, spill);
         hop.own = own ? layout->in.resume_addr - back : 0;
-        if (!hop.reg || (spill && layout->in.no_stack) || (own && layout->window_size > sizeof after))
+        if (!hop.reg || (spill && layout->in.no_stack) || layout->window_size > sizeof after)
             *refusal = TL_REFUSE_NO_WINDOW;
     }
+    // What is displaced is nobody else's, written or not.
     if (!*refusal)
-        *refusal = tl_layout_check(planner, spot, layout, own ? layout->window_size : size);
+        *refusal = tl_layout_check(planner, spot, layout, layout->window_size);
     if (*refusal)
         return 0;
     // The window is spoken for before its ways out look for room: padding may be its last bytes.
@@ -411,8 +419,7 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
     tl_owned_remove(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN);
     if (error || *refusal)
         return undo(planner, layout, error);
-    for (unsigned i = 0; own && i < layout->window_size; i++)
-        (void)tl_place_text(spot, spot->addr + i, &after[i]); // what is never run stays as it is
+    window_text(spot, layout, after);
     bool written = arch->emit_far(spot->addr, layout->reserved[0].addr, hop.reg, spill, after) &&
                    (!own || arch->emit_reload(hop.own, layout->in.resume_addr, layout->in.bounce_reg,
                                               true, after + layout->window_size - back)) &&
@@ -421,7 +428,7 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
         *refusal = TL_REFUSE_NO_REACH;
         return undo(planner, layout, 0);
     }
-    return tl_place_patch(planner, spot, layout, spot->addr, after, own ? layout->window_size : size, 0, 0);
+    return tl_place_patch(planner, spot, layout, spot->addr, after, layout->window_size, 0, 0);
 }
 
 // A branch at the site to an island that goes far.
@@ -440,16 +447,17 @@ static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struc
     struct hop hop = {.spill = spill};
     if (!*refusal) {
         hop.reg = reg_choose(planner, layout, spill);
-        if (!hop.reg || (spill && layout->in.no_stack))
+        if (!hop.reg || (spill && layout->in.no_stack) || layout->window_size > sizeof branch)
             *refusal = TL_REFUSE_NO_WINDOW;
     }
     if (!*refusal)
-        *refusal = tl_layout_check(planner, spot, layout, own);
+        *refusal = tl_layout_check(planner, spot, layout, layout->window_size);
     if (*refusal)
         return 0;
     int error = tl_owned_add(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN, NULL);
     if (error)
         return error;
+    window_text(spot, layout, branch);
     bool (*emit)(tl_addr, tl_addr, uint8_t *) = is_short ? arch->emit_short : arch->emit_jump;
     error = room_take(planner, spot, layout, spot->addr, reach, size, &hop.at, &island, refusal);
     if (!error && !*refusal && !emit(spot->addr, hop.at, branch))
@@ -463,7 +471,7 @@ static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struc
         *refusal = TL_REFUSE_NO_REACH;
     if (error || *refusal)
         return undo(planner, layout, error);
-    return tl_place_patch(planner, spot, layout, spot->addr, branch, own, 0, 0);
+    return tl_place_patch(planner, spot, layout, spot->addr, branch, layout->window_size, 0, 0);
 }
 
 int tl_hop_choose(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
