@@ -134,7 +134,8 @@ class Forms(Case):
         plain = bare(DRIVE).stdout
         for method in ("auto", "jump", "slot", "step", "kernel"):
             with self.subTest(method=method):
-                done = bare(TRAPLESS, "count", "--json", "--method", method, *FORMS["inside_refused"], "--", DRIVE)
+                done = bare(TRAPLESS, "count", "-o", os.devnull, "--method", method, *FORMS["inside_refused"],
+                            "--", DRIVE)
                 self.assertEqual(done.returncode, 3, done.stderr)
                 self.assertIn(f"none of {len(FORMS['inside_refused'])} probes could be placed", done.stderr)
                 self.assertEqual(done.stdout, plain)  # it runs on
