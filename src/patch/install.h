@@ -235,7 +235,8 @@ int tl_facts_check(struct tl_install *install, struct tl_diag *diag);
 #define TL_SIGSET_SIZE 8             // bytes of the kernel's sigset_t
 #define TL_HANDLER_MIN 2             // SIG_DFL is 0, SIG_IGN is 1
 #define TL_RESTORER_FLAG 0x04000000u // SA_RESTORER, the same on x86-64 and arm64 (uapi/asm/signal.h)
-// The kernel's struct sigaction where it knows that flag (include/linux/signal_types.h).
+// What the kernel's struct sigaction holds (include/linux/signal_types.h). restorer is 0 where it has no such word
+// (tl_signal_restorer).
 struct tl_signal_action {
     uint64_t handler, flags, restorer, mask;
 };
