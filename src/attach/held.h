@@ -85,6 +85,7 @@ struct tl_target {
     uint64_t last_pid; // newest pid of this pid namespace when family was last complete
     pid_t borrowed;    // tid, 0: none
     struct tl_stub stub;
+    bool no_place; // a thread would have done, but for a place for its stub
     int mem_fd; // /proc/mem_tid/mem for writing, opened in this hold; -1
     pid_t mem_tid;
     struct tl_maps maps; // snapshot of this hold, for stacks; count 0: not read yet

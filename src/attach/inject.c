@@ -261,7 +261,7 @@ static int sweep_run(void *opaque)
             writer = target->task[i]->tid;
     }
     if (!writer || tl_maps_read(target->pid, &maps, NULL) != 0)
-        return 0;
+        return TL_E_BUSY;
     sweep_vdso(target, writer);
     for (size_t i = 0; i < maps.count; i++) {
         if (slack_possible(&maps.map[i]))
@@ -271,10 +271,9 @@ static int sweep_run(void *opaque)
     return 0;
 }
 
-void tl_target_sweep(struct tl_target *target)
+int tl_target_sweep(struct tl_target *target)
 {
-    if (target->hold == TL_HOLD_ALL)
-        (void)tl_worker_call(target, sweep_run, target, NULL);
+    return target->hold == TL_HOLD_ALL ? tl_worker_call(target, sweep_run, target, NULL) : TL_E_USAGE;
 }
 
 int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_diag *diag)
@@ -449,6 +448,7 @@ static bool task_affordable(struct tl_target *target, struct tl_task *task, cons
         reached = tl_stub_place(target, tl_regs_pc(&task->regs), &place, NULL) == 0;
     }
     if (!reached) {
+        target->no_place = true;
         *why = "its code lies too far from any place that a call could be made from";
         return false;
     }
@@ -617,9 +617,10 @@ static int borrow_run(void *opaque)
                                             : borrow_one(job->target, job->diag);
 }
 
-int tl_target_borrow(struct tl_target *target, struct tl_diag *diag)
+static int borrow(struct tl_target *target, struct tl_diag *diag)
 {
     struct borrow_job job = {target, diag};
+    target->no_place = false;
     if (target->gone || target->execed)
         return tl_gone(target, diag);
     if (target->hold == TL_HOLD_NONE) {
@@ -631,6 +632,21 @@ int tl_target_borrow(struct tl_target *target, struct tl_diag *diag)
     if (error && target->hold == TL_HOLD_NONE)
         tl_worker_end(target);
     return error;
+}
+
+// Controllers that died one after the other may have left stubs wherever there is room.
+int tl_target_borrow(struct tl_target *target, struct tl_diag *diag)
+{
+    int error = borrow(target, diag);
+    if (!error || !target->no_place || target->hold != TL_HOLD_NONE)
+        return error;
+    error = tl_target_stop(target, diag);
+    if (error)
+        return error;
+    int swept = tl_target_sweep(target);
+    tl_target_resume(target);
+    error = borrow(target, diag);
+    return error && target->no_place && swept ? swept : error;
 }
 
 // ---- one call -----------------------------------------------------------------------------------

@@ -57,8 +57,9 @@ int tl_target_syscall(struct tl_target *target, long nr, const uint64_t args[6],
 // The kernel's own code that signal handlers return to, in the vDSO. 0: none, or not found.
 tl_addr tl_target_sigreturn(struct tl_target *target);
 
-// Wipes boot stubs that dead controllers left behind. All tasks must be stopped.
-void tl_target_sweep(struct tl_target *target);
+// Wipes boot stubs that dead controllers left behind. All tasks must be stopped. 0, or
+// TL_E_BUSY: all of them are in the kernel, and none can write.
+int tl_target_sweep(struct tl_target *target);
 
 // Reads without a stop (process_vm_readv, then /proc/PID/mem). Returns 0 or TL_E_*; all or nothing.
 int tl_target_read(struct tl_target *target, tl_addr addr, void *buf, size_t size, struct tl_diag *diag);

@@ -556,7 +556,7 @@ static int clear_held(struct tl_target *target, struct leftovers *leftovers, boo
     if (count < 0 || *left)
         return count;
     descriptors_close(target);
-    tl_target_sweep(target);
+    (void)tl_target_sweep(target);
     bool idle = trap_forget(target, leftovers);
     if (unmap && idle)
         regions_reclaim(target, leftovers);
