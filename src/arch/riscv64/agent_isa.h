@@ -8,13 +8,6 @@
 #include "arch/trampoline_layout.h"
 #include "emit/emit.h"
 
-// Of functions that an entry calls. Here the compiler is told so for all of them (agent/meson.build): they
-// keep every register but a0, t0, t1 and ra.
-#define TL_AGENT_KEEPS
-
-// A part of a function that needs many registers: apart, so that the other parts' calls lie less deep.
-#define TL_AGENT_APART __attribute__((noinline))
-
 // A constant of the head, read where it is used: kept in registers they would cost stack.
 #define TL_AGENT_HEAD(name)                                                                        \
     ({                                                                                             \
@@ -46,38 +39,14 @@ static inline void tl_agent_pause(void)
     __asm__ volatile(".word 0x0100000f" : : : "memory");
 }
 
-// Adds 1 to a word of the thread's own block. Atomically: other threads may have their home there.
-static inline void tl_agent_own_add(uint64_t addr)
+static inline void tl_agent_slow(uint32_t counter_off, uint64_t index)
 {
-    __atomic_fetch_add((uint64_t *)(uintptr_t)addr, 1, __ATOMIC_RELAXED); // only summed
-}
-
-// Counts a hit of the calling thread as detours do (emit.c); true: done, or there is nothing to count in.
-static inline bool tl_agent_count(uint32_t counter_off)
-{
-    uint64_t pointer = tl_agent_thread_pointer_now(TL_AGENT_HEAD(thread_pointer));
-    uint64_t index = pointer >> (TL_AGENT_HEAD(homes_shift) & 63u) & (TL_HOMES - 1);
-    const volatile uint64_t *homes =
-        (const volatile uint64_t *)(uintptr_t)(TL_AGENT_HEAD(control_addr) + TL_HOMES_OFF);
-    uint64_t block = homes[index];
-    if (block) {
-        tl_agent_own_add(block + counter_off);
-        return true;
-    }
     register uint64_t t0 __asm__("t0") = counter_off;
     register uint64_t t1 __asm__("t1") = index;
     __asm__ volatile("jal tl_agent_slow_count" : "+r"(t0), "+r"(t1) : : "ra", "memory");
-    return true;
 }
 
-// System call numbers: Linux include/uapi/asm-generic/unistd.h.
-enum {
-    TL_CALL_SIGACTION = 134,
-    TL_CALL_SIGPROCMASK = 135,
-    TL_CALL_GETPID = 172,
-    TL_CALL_GETTID = 178,
-    TL_CALL_TGSIGQUEUEINFO = 240
-};
+#include "arch/agent_linked.h"
 
 static inline int64_t tl_agent_system_call(uint64_t number, uint64_t a, uint64_t b, uint64_t c,
                                            uint64_t d)
@@ -90,15 +59,6 @@ static inline int64_t tl_agent_system_call(uint64_t number, uint64_t a, uint64_t
     __asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2), "r"(a3) : "memory");
     return (int64_t)a0;
 }
-
-// The return address is in the record frame. A stack pointer that is not aligned is no function's.
-static inline bool tl_agent_return_readable(uint64_t sp)
-{
-    return sp % 16 == 0;
-}
-
-// From a function's stack pointer at its entry up to its frame's canonical address (DWARF's CFA).
-#define TL_AGENT_CFA_OFF 0
 
 // What is simulated most, without a call: nop, and the stack pointer's move at a function's entry.
 static inline bool tl_agent_simulate_usual(const struct tl_simulation *insn,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 # By ISA: registers of vectors and floats; the system call; the functions that may make one; addresses that
-# are only right if the image lies on a page's start; a direct branch.
+# are only right if the image lies on a page's start; a direct branch, or an address that looks like a register.
 RULES = {
     "x86_64": {
         "vector": r"%([xyz]?mm|st|k)\d|%st\b",
@@ -23,7 +23,7 @@ RULES = {
         "call": r"\bsvc\b",
         "may_call": {"tl_agent_trap", "tl_agent_restorer"},
         "paged": r"\badrp\b",
-        "branch": r"\b(?:b|bl|b\.[a-z]+|cbn?z|tbn?z)\s+(?:[wx]\d+, )?(?:#\d+, )?([0-9a-f]+)\b",
+        "branch": r"\b(?:b|bl|b\.[a-z]+|cbn?z|tbn?z|adr)\s+(?:[wx]\d+, )?(?:#\d+, )?([0-9a-f]+)\b",
     },
     "riscv64": {
         "vector": r"\b(?:f[tsa]?\d+|v\d+|fcsr|frm|fflags|vl|vtype)\b",
