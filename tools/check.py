@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 RESULTS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
-PARALLEL = ("unit", "fuzz")
+PARALLEL = ("unit", "fuzz", "guest") # a guest has its own clock, and mostly one processor at work
 OUTPUT_MAX = 8000  # characters shown of a failed test
 
 

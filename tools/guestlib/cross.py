@@ -56,5 +56,7 @@ def build(arch, folder, jobs):
     """Sets up or refreshes the build folder of an architecture and builds in it."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     command = [os.path.join(source, "tools/build.sh"), folder, str(jobs), "--cross-file", write_file(arch)]
-    if subprocess.run(command, check=False).returncode:
+    with packages.lock("build-" + os.path.abspath(folder).replace("/", "-")):
+        done = subprocess.run(command, check=False)
+    if done.returncode:
         raise SystemExit(f"guest: the build for {arch} failed")

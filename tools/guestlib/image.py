@@ -93,7 +93,7 @@ class Image:
         path = os.path.join(folder, digest.hexdigest()[:16] + ".cpio")
         if os.path.exists(path):
             return path
-        for old in sorted(glob.glob(folder + "/*.cpio"), key=os.path.getmtime)[:-4]:
+        for old in sorted(glob.glob(folder + "/*.cpio"), key=os.path.getmtime)[:-8]:
             os.unlink(old)
         part = f"{path}.{os.getpid()}"
         archive = cpio.Archive(part)
