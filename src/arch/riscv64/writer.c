@@ -119,7 +119,7 @@ bool tl_parcel_split(int64_t disp, uint32_t *high, int32_t *low)
 {
     if (disp < INT32_MIN + (int64_t)LOW_MIN || disp > INT32_MAX + (int64_t)LOW_MIN)
         return false;
-    int64_t rounded = disp - LOW_MIN;
+    uint64_t rounded = (uint64_t)(disp - LOW_MIN);
     *high = (uint32_t)(rounded >> 12) & 0xfffff;
     *low = (int32_t)(rounded & 0xfff) + LOW_MIN;
     return true;
