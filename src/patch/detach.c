@@ -281,11 +281,12 @@ static int detach_stopped(struct detach_job *job, struct tl_diag *diag)
     int error = tl_text_load(target, &install->writes, &text, diag);
     if (error)
         return error;
+    // Return addresses first: while they lead to our code, somebody stands in it.
+    job->whole = tl_hijack_put_back_whole(install);
     int count = tl_text_put_back(target, &text, &install->writes, pick_all, NULL, &job->left, diag);
     tl_text_deinit(&text);
     if (count < 0 || job->left)
         return count < 0 ? count : 0;
-    job->whole = tl_hijack_put_back_whole(install);
     install->header.state = TL_CODE_IDLE;
     return tl_target_write(target, install->code_addr, &install->header, sizeof install->header,
                            NULL, diag);

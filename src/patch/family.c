@@ -158,12 +158,12 @@ static int copy_stopped(struct copy_job *job)
     if (error)
         return error;
     size_t left = 0;
+    if (job->all)
+        (void)tl_hijack_put_back(job->child, &job->install->header);
     int count = tl_text_put_back(job->child, &text, &job->writes, pick_closed, job, &left, job->diag);
     tl_text_deinit(&text);
     if (count >= 0 && left)
         count = TL_E_BUSY; // tried again
-    if (count >= 0 && job->all)
-        (void)tl_hijack_put_back(job->child, &job->install->header);
     return count < 0 ? count : job->all ? copy_idle(job) : 0;
 }
 
