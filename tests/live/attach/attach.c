@@ -230,7 +230,7 @@ static void probe_and_detach(struct victim *victim)
     for (int k = 0; k < 3000 * machine_slowness() && hits_of(install, 0) == 0; k++)
         usleep(1000);
     assert_true(hits_of(install, 0) > 0);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     assert_true(text_is_files(victim->pid));
     tl_install_destroy(install);
     tl_target_close(target);
@@ -313,7 +313,7 @@ static void a_program_under_a_filter(void **state)
     for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) < 1000; k++)
         usleep(1000);
     assert_int_equal(hits_of(install, 0), 1000);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     tl_install_destroy(install);
     tl_target_close(target);
     assert_int_equal(victim_end(&victim), 0);
@@ -729,7 +729,7 @@ static void an_exec_takes_the_probes_away(void **state)
     victim_go(&victim);
     victim_await(&victim);
     assert_int_equal(tl_install_verify(install, results, &diag), 1);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     assert_true(text_is_files(victim.pid));
     tl_install_destroy(install);
     tl_target_close(target);

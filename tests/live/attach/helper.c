@@ -2,16 +2,22 @@
 #include "helper.h"
 
 #include <fcntl.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmocka.h>
+
 #include "attach/isa.h"
 #include "base/page.h"
 
 #define DETOUR_ROOM TL_DETOUR_SIZE_MAX
+#define DETACH_TRIES_MAX 5
 
 static _Noreturn void broken(const char *what)
 {
@@ -292,4 +298,14 @@ int records_put(pid_t pid, const struct victim *victim, const struct tl_install_
     struct tl_install_result results[HAND_PLANS] = {0};
     int error = plans_put(pid, victim, options, record, target, install, results, diag);
     return !error && (results[0].refusal || results[1].refusal) ? TL_E_BUSY : error;
+}
+
+void probes_take(struct tl_install *install)
+{
+    struct tl_diag diag = {""};
+    int error = TL_E_BUSY;
+    for (int i = 0; i < DETACH_TRIES_MAX && error == TL_E_BUSY; i++)
+        error = tl_install_detach(install, &diag);
+    if (error)
+        fail_msg("detach: %d: %s", error, diag.text);
 }

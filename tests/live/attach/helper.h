@@ -56,5 +56,8 @@ int records_put(pid_t pid, const struct victim *victim, const struct tl_install_
 int probes_put(pid_t pid, const struct victim *victim, struct tl_target **target,
                struct tl_install **install, struct tl_install_result results[HAND_PLANS],
                struct tl_diag *diag);
+// Takes them out again. A machine that is too busy to stop the target in time is asked again, as the
+// command does it; any other error, and that one at the last try, fails the test with its text.
+void probes_take(struct tl_install *install);
 
 #endif

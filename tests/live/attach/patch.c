@@ -44,7 +44,7 @@ static void put_and_count(const char *mode, const char *threads, uint64_t expect
     assert_int_equal(hits_of(install, 0), expected);
     assert_int_equal(hits_of(install, 1), expected);
     struct tl_install_times times;
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     tl_install_times(install, &times);
     print_message("%s: borrowed %.2f ms, stopped %.2f ms, detach %.2f ms, %zu pages\n", mode,
                   times.borrowed_ms, times.stopped_ms, times.detach_stopped_ms,
@@ -93,7 +93,7 @@ static void churn_under_threads_that_check_results(void **state)
         for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) == 0; k++)
             usleep(100);
         assert_true(hits_of(install, 0) > 0);
-        assert_int_equal(tl_install_detach(install, &diag), 0);
+        probes_take(install);
         assert_true(text_is_files(victim.pid));
         tl_install_destroy(install);
         tl_target_close(target);
@@ -243,7 +243,7 @@ static void a_strangers_breakpoint_closes_the_site(void **state)
     poke(victim.pid, victim.window, STRANGER_JUMP, jump_size);
     assert_int_equal(tl_install_verify(install, results, &diag), 0);
     assert_int_equal(results[1].refusal, TL_REFUSE_CHANGED_BYTES);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     assert_int_equal(tl_target_read(target, victim.window, now, jump_size, NULL), 0);
     assert_memory_equal(now, STRANGER_JUMP, jump_size);
     tl_install_destroy(install);
@@ -273,7 +273,7 @@ static void changed_text_is_not_written(void **state)
     assert_int_equal(results[1].refusal, TL_REFUSE_NONE);
     assert_int_equal(tl_target_read(target, victim.one, now, size, NULL), 0);
     assert_memory_equal(now, STRANGER_BREAKPOINT, size);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     tl_install_destroy(install);
     tl_target_close(target);
     victim_kill(&victim);
@@ -313,7 +313,7 @@ static void one_thread_pointer_in_two_tasks(void **state)
     for (int k = 0; k < 1000 * machine_slowness() && hits_of(install, 0) == 0; k++)
         usleep(1000);
     assert_true(hits_of(install, 0) > 0);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     assert_true(text_is_files(victim.pid));
     tl_install_destroy(install);
     tl_target_close(target);
@@ -333,7 +333,7 @@ static void forked_children_are_silent(void **state)
     assert_int_equal(probes_put(victim.pid, &victim, &target, &install, results, &diag), 0);
     victim_await(&victim);
     assert_true(hits_of(install, 0) > 0 && hits_of(install, 0) <= 300);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     assert_true(text_is_files(victim.pid));
     tl_install_destroy(install);
     tl_target_close(target);
@@ -393,7 +393,7 @@ static void counts_are_read_after_a_crash(void **state)
     assert_true(hits_of(install, 0) > 0);
     assert_false(tl_target_alive(target));
     assert_int_equal(tl_install_verify(install, results, &diag), TL_E_GONE);
-    assert_int_equal(tl_install_detach(install, &diag), 0);
+    probes_take(install);
     tl_install_destroy(install);
     tl_target_close(target);
 }

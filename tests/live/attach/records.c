@@ -52,8 +52,7 @@ static bool live_start(struct live *live, const char *path, const char *mode,
 
 static void live_end(struct live *live)
 {
-    struct tl_diag diag = {""};
-    assert_int_equal(tl_install_detach(live->install, &diag), 0);
+    probes_take(live->install);
     assert_true(text_is_files(live->victim.pid));
     tl_install_destroy(live->install);
     tl_target_close(live->target);
