@@ -176,6 +176,9 @@ extern const struct tl_tid_place tl_tid_place;
 extern const uint8_t tl_branch_size;
 // Whether the kernel's struct sigaction has a word for a restorer (SA_RESTORER, arch/*/include/uapi/asm/signal.h).
 extern const bool tl_signal_restorer;
+
+// How far below the mmap area, which grows down, or the program the agent and the data lie, in bytes.
+extern const uint64_t tl_place_distance;
 // The code that a signal handler returns to, where the kernel's own is used: in the vDSO. size 0: never.
 struct tl_sigreturn_code {
     uint8_t bytes[8];

@@ -1,6 +1,6 @@
 // Memory of ours in the target: memfds, mappings, and where they may lie.
 //
-//   ... heap | 1 GiB left free | ... pools near text ... | agent, control, data | 4 GiB | mmap area
+//   ... heap | 1 GiB left free | ... pools near text ... | agent, control, data | distance | mmap area
 //   | stack room | stack
 //
 // Invariant: nothing is ever mapped over something else, and nothing lies where the heap, a stack
@@ -24,7 +24,6 @@
 #define STACK_ROOM_MIN (UINT64_C(8) << 20)
 #define STACK_ROOM_MAX (UINT64_C(1) << 30) // of an unlimited stack
 #define STACK_GUARD (UINT64_C(1) << 20)    // stack_guard_gap, mm/mmap.c, 256 pages
-#define PLACE_DISTANCE (UINT64_C(4) << 30) // below the mmap area, which grows down
 #define HOLD_TRIES 5
 #define HOLD_PAUSE_NS 20000000
 #define ADDR_MIN UINT64_C(0x10000)
@@ -293,7 +292,7 @@ tl_addr tl_region_place(const struct tl_range *used, size_t used_count, uint64_t
         if (gap > widest && gap >= size) {
             widest = gap;
             uint64_t slack = gap - size;
-            uint64_t distance = slack / 2 < PLACE_DISTANCE ? slack / 2 : PLACE_DISTANCE;
+            uint64_t distance = slack / 2 < tl_place_distance ? slack / 2 : tl_place_distance;
             best = tl_kernel_page_down(to - distance - size);
         }
         if (i < used_count && used[i].end > from)

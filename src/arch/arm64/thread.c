@@ -59,6 +59,7 @@ const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{NOTE_SSVE, false
 // some glibc. Known: 2.41.
 const struct tl_tid_place tl_tid_place = {{-1616}, -1792, 0};
 const bool tl_signal_restorer = true;
+const uint64_t tl_place_distance = UINT64_C(4) << 30;
 // mov x8, #139; svc #0 (arch/arm64/kernel/vdso/sigreturn.S, Linux 6.12)
 const struct tl_sigreturn_code tl_sigreturn_code = {
     {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}, 8};

@@ -315,6 +315,14 @@ static uint8_t insn_emit(struct tl_riscv64_relocator *r, unsigned index)
     return insn->refusal ? insn->refusal : (uint8_t)TL_REFUSE_UNKNOWN_INSN;
 }
 
+// A site that does nothing is left out of its detour: its boundary is the next one's. Only the
+// first instruction, as a fault has one place; hints are kept, and what a slot is for.
+static bool left_out(const struct tl_emit_in *in, unsigned index)
+{
+    uint32_t word = tl_riscv64_word(&in->insn[index]);
+    return index == 0 && (word == RV_NOP || word == RVC_NOP) && in->action && !in->stepped;
+}
+
 uint8_t tl_riscv64_relocate(struct tl_riscv64_relocator *r, unsigned index)
 {
     const struct tl_insn *insn = &r->in->insn[index];
@@ -324,6 +332,8 @@ uint8_t tl_riscv64_relocate(struct tl_riscv64_relocator *r, unsigned index)
     r->start[index] = r->w->size;
     r->out->boundary[r->out->boundary_count++] = (struct tl_boundary){
         .off = r->w->size, .insn_off = (uint8_t)(insn->addr - r->in->insn[0].addr)};
+    if (left_out(r->in, index))
+        return TL_REFUSE_NONE;
     if (index == 0) // any: a processor may not know the instruction
         tl_riscv64_fault_point(r->out, r->w, 0);
     return insn_emit(r, index);

@@ -53,6 +53,7 @@ static inline tl_addr tl_parcels_here(const struct tl_parcels *w)
 #define RV_BNE(rs1, rs2) RV_BRANCH(1, rs1, rs2)
 #define RV_AMOADD_D(rd, rs2, rs1) (RV_I(0x2f, 3, rd, rs1, 0) | (uint32_t)(rs2) << 20)
 #define RV_NOP RV_ADDI(0, 0, 0)
+#define RVC_NOP 0x0001u
 #define RVC_J 0xa001u
 #define RVC_EBREAK 0x9002u
 #define RVC_MV(rd, rs2) (0x8002u | (uint32_t)(rd) << 7 | (uint32_t)(rs2) << 2)

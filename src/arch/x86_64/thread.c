@@ -42,6 +42,7 @@ const struct tl_stub_needs tl_stub_needs = {.room = STUB_ROOM};
 // glibc, nptl/descr.h, struct pthread; musl, pthread_impl.h. The pointer's own word comes first.
 const struct tl_tid_place tl_tid_place = {{0x2d0, 0x30}, 8, 2048};
 const bool tl_signal_restorer = true;
+const uint64_t tl_place_distance = UINT64_C(4) << 30;
 const struct tl_sigreturn_code tl_sigreturn_code = {.size = 0}; // a handler has a restorer
 const int tl_kernel_args[6] = TL_KERNEL_REGISTER_ARGS;
 const int tl_kernel_return = TL_KERNEL_REGISTER_RETURN;

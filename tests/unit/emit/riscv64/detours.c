@@ -22,6 +22,9 @@
 
 enum {
     NOP = 0x00000013,
+    C_NOP = 0x0001,
+    C_NOP_HINT = 0x0005,   // c.nop 1
+    ADD = 0x00150513,      // addi a0, a0, 1
     C_PUSH = 0x1141,       // c.addi sp, -16
     C_SD_RA = 0xe406,      // c.sdsp ra, 8(sp)
     AUIPC_RA = 0x00001097, // auipc ra, 1
@@ -107,7 +110,7 @@ static void a_hit_costs_so_many_instructions(void **state)
     };
     (void)state;
     for (size_t i = 0; i < TL_ARRAY_COUNT(row); i++) {
-        struct tl_emit_in in = input((const uint32_t[]){NOP, NOP, NOP, 0});
+        struct tl_emit_in in = input((const uint32_t[]){ADD, ADD, ADD, 0});
         tl_addr at = row[i].away ? AWAY : DETOUR;
         in.dead = row[i].dead;
         in.behind = row[i].behind != 0;
@@ -120,6 +123,31 @@ static void a_hit_costs_so_many_instructions(void **state)
         unsigned added = row[i].there + insns_between(0, last, at) - in.insn_count + back;
         printf("%s: %u instructions added\n", row[i].name, added);
         assert_int_equal(added, row[i].added);
+    }
+}
+
+// What does nothing need not be done, but where it is a hint, or all that a slot has.
+static void a_site_that_does_nothing_is_left_out(void **state)
+{
+    static const struct {
+        uint32_t word[3];
+        bool stepped;
+        unsigned displaced; // instructions that are there
+    } row[] = {
+        {{NOP}, false, 0},        {{C_NOP}, false, 0},      {{C_NOP, ADD}, false, 1},
+        {{ADD, C_NOP}, false, 2}, {{C_NOP_HINT}, false, 1}, {{0x0100000f}, false, 1}, // pause
+        {{NOP}, true, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(row); i++) {
+        struct tl_emit_in in = input(row[i].word);
+        in.stepped = row[i].stepped;
+        assert_int_equal(emit(&in, DETOUR), TL_REFUSE_NONE);
+        assert_int_equal(detour.boundary_count, in.insn_count + 1);
+        unsigned last = detour.boundary[in.insn_count].off;
+        assert_int_equal(insns_between(detour.displaced, last, DETOUR), row[i].displaced);
+        for (size_t k = 0; k < detour.fault_count; k++)
+            assert_true(row[i].displaced || detour.fault[k].off < detour.displaced);
     }
 }
 
@@ -523,6 +551,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_costs_so_many_instructions),
+        cmocka_unit_test(a_site_that_does_nothing_is_left_out),
         cmocka_unit_test(a_count_reads_like_this),
         cmocka_unit_test(branches_reach_what_the_face_says),
         cmocka_unit_test(a_branch_is_led_elsewhere_in_its_own_size),

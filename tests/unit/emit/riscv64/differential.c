@@ -614,7 +614,8 @@ static void fault_mend(struct run *run)
             return;
         }
     }
-    for (unsigned i = 0; i < detour->boundary_count; i++) {
+    // The last that begins there: one that does nothing is left out.
+    for (unsigned i = detour->boundary_count; i-- > 0;) {
         if (detour->boundary[i].off == off) {
             run->after.reg[0] = SITE_ADDR + detour->boundary[i].insn_off;
             return;
