@@ -32,7 +32,7 @@
 #define FORKS 200u
 // --quick: where calls are slow, or counted and not timed.
 #define ROUNDS_QUICK 3u
-#define QUICK_FAST 40000u
+#define QUICK_FAST 400000u
 #define QUICK_KERNEL 1000u
 #define QUICK_RUNS 2u
 #define QUICK_FORKS 10u

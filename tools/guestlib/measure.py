@@ -14,10 +14,10 @@ import time
 
 VICTIM = "/usr/libexec/trapless/victim"
 TRACING = "/sys/kernel/tracing"
-CASES = ["nop", "push", "ret", "func", "bti-entry", "event", "return"]
-ENTRIES = ["nop", "push", "ret", "func", "bti-entry"]
+ENTRIES = ["nop", "cnop", "push", "ret", "cret", "func", "bti-entry"]  # those that the processor has
+CASES = [*ENTRIES, "event", "return"]
 RETURNS = ["push", "func"]
-BARE_CALLS, PROBED_CALLS = 40000, 1000
+BARE_CALLS, PROBED_CALLS = 400000, 1000
 EXACT = sys.argv[1:] == ["instructions"]
 ROUNDS = 1 if EXACT else 3
 FUNCTIONS = ["processCommand", "call", "lookupKey"]
@@ -53,8 +53,11 @@ def events():
     place = offsets()
     for letter, kind, action, sites in (("p", "entry", "count", ENTRIES), ("r", "exit", "return", RETURNS)):
         for site in sites:
+            function = "tl_site_" + site.replace("-", "_")
+            if function not in place:
+                continue
             bare = statistics.median(called(site, BARE_CALLS) for _ in range(ROUNDS))
-            write("uprobe_events", f"{letter}:bench/site {VICTIM}:{place['tl_site_' + site.replace('-', '_')]}\n")
+            write("uprobe_events", f"{letter}:bench/site {VICTIM}:{place[function]}\n")
             try:
                 write("events/bench/site/enable", "1")
                 with_probe = statistics.median(called(site, PROBED_CALLS) for _ in range(ROUNDS))
