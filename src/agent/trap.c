@@ -91,7 +91,7 @@ __attribute__((used)) void tl_agent_trap(uint64_t sig, struct tl_signal_info *in
                                          struct tl_signal_context *context)
 {
     struct tl_simulate_state copy;
-    bool breakpoint = sig == TL_SIGNAL_TRAP && info->code == TL_SIGNAL_CODE_BREAKPOINT;
+    bool breakpoint = sig == TL_SIGNAL_TRAP && tl_signal_breakpoint((uint32_t)info->code);
     const struct tl_trap_row *row =
         breakpoint ? trap_find(context->pc - TL_SIGNAL_BREAKPOINT_PC) : NULL;
     if (!row) {

@@ -72,6 +72,11 @@ struct tl_context_record {
 // brk-imm.h). The pc is that of the breakpoint.
 enum { TL_SIGNAL_TRAP = 5, TL_SIGNAL_CODE_BREAKPOINT = 1, TL_SIGNAL_BREAKPOINT_PC = 0 };
 
+static inline bool tl_signal_breakpoint(uint32_t code)
+{
+    return code == TL_SIGNAL_CODE_BREAKPOINT;
+}
+
 // Signal numbers of faults (include/uapi/asm-generic/signal.h).
 enum { TL_SIGNAL_ILL = 4, TL_SIGNAL_BUS = 7, TL_SIGNAL_FPE = 8, TL_SIGNAL_SEGV = 11 };
 

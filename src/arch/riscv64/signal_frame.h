@@ -59,8 +59,20 @@ _Static_assert(offsetof(struct tl_signal_context, record) == 176 + 256 + 520, "s
 _Static_assert(sizeof(struct tl_signal_frame) == 1088, "struct rt_sigframe");
 
 // A breakpoint's signal, and the code that it has (TRAP_BRKPT, include/uapi/asm-generic/siginfo.h; Linux
-// arch/riscv/kernel/traps.c, handle_break). The pc is that of the breakpoint.
-enum { TL_SIGNAL_TRAP = 5, TL_SIGNAL_CODE_BREAKPOINT = 1, TL_SIGNAL_BREAKPOINT_PC = 0 };
+// arch/riscv/kernel/traps.c, handle_break), or SI_KERNEL: where a uprobe is or was in the process, uprobes see
+// each breakpoint first and send the signal (Linux 6.12, kernel/events/uprobes.c, handle_swbp). The pc is that
+// of the breakpoint.
+enum {
+    TL_SIGNAL_TRAP = 5,
+    TL_SIGNAL_CODE_BREAKPOINT = 1,
+    TL_SIGNAL_CODE_KERNEL = 0x80,
+    TL_SIGNAL_BREAKPOINT_PC = 0
+};
+
+static inline bool tl_signal_breakpoint(uint32_t code)
+{
+    return code == TL_SIGNAL_CODE_BREAKPOINT || code == TL_SIGNAL_CODE_KERNEL;
+}
 
 // Signal numbers of faults (include/uapi/asm-generic/signal.h).
 enum { TL_SIGNAL_ILL = 4, TL_SIGNAL_BUS = 7, TL_SIGNAL_FPE = 8, TL_SIGNAL_SEGV = 11 };

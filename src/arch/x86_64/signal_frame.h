@@ -41,6 +41,11 @@ enum { TL_CONTEXT_FLAGS = 0, TL_CONTEXT_FPSTATE = 6 };
 // kernel/events/uprobes.c, handle_swbp). The pc lies behind it.
 enum { TL_SIGNAL_TRAP = 5, TL_SIGNAL_CODE_BREAKPOINT = 0x80, TL_SIGNAL_BREAKPOINT_PC = 1 };
 
+static inline bool tl_signal_breakpoint(uint32_t code)
+{
+    return code == TL_SIGNAL_CODE_BREAKPOINT;
+}
+
 // Signal numbers of faults (include/uapi/asm/signal.h).
 enum { TL_SIGNAL_ILL = 4, TL_SIGNAL_BUS = 7, TL_SIGNAL_FPE = 8, TL_SIGNAL_SEGV = 11 };
 
