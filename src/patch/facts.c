@@ -131,7 +131,7 @@ static uint64_t tid_off_find(struct tl_install *install)
 {
     // Another way to the thread pointer means that some thread may have none, and the agent would
     // fault.
-    if (install->thread_pointer != TL_TP_FS_WORD && install->thread_pointer != TL_TP_TPIDR)
+    if (install->thread_pointer != TL_TP_FS_WORD && !tl_region_has_homes(install->thread_pointer))
         return 0;
     for (size_t i = 0; i < TL_ARRAY_COUNT(tl_tid_place.known) && tl_tid_place.known[i]; i++) {
         if (threads_agree(install->target, (uint64_t)tl_tid_place.known[i]) > 0)
@@ -207,7 +207,7 @@ int tl_facts_check(struct tl_install *install, struct tl_diag *diag)
             error = head_write(install, offsetof(struct tl_agent_head, tid_off), 0, diag);
         }
     }
-    if (!error && !moved && install->thread_pointer == TL_TP_TPIDR)
+    if (!error && !moved && tl_region_has_homes(install->thread_pointer))
         return homes_check(install, diag);
     if (error || !moved)
         return error;

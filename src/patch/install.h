@@ -119,6 +119,12 @@ int tl_install_commit_input(struct tl_install *install, const struct tl_commit_i
 // Bytes of the control page, the thread table and the homes, in whole pages. (prepare.c)
 uint64_t tl_control_size(void);
 
+// Whether counts find their thread's block through the homes, by the thread pointer's value.
+static inline bool tl_region_has_homes(uint64_t way)
+{
+    return way == TL_TP_TPIDR || way == TL_TP_TP;
+}
+
 // ---- region.c; all with a borrowed thread
 struct tl_memfd {
     int remote; // in the target

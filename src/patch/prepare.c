@@ -343,8 +343,9 @@ static int prepare_held(struct tl_install *install, struct tl_diag *diag)
     if (error)
         return error;
     install->thread_pointer = tl_region_thread_pointer(target);
-    install->homes_shift = install->thread_pointer == TL_TP_TPIDR ? tl_region_homes_guess(target)
-                                                                  : TL_HOMES_SHIFT_DEFAULT;
+    install->homes_shift = tl_region_has_homes(install->thread_pointer)
+                               ? tl_region_homes_guess(target)
+                               : TL_HOMES_SHIFT_DEFAULT;
     error = layout_place(install, diag);
     if (!error)
         error = regions_map(install, diag);
