@@ -130,14 +130,16 @@ static tl_addr room_find(const struct tl_planner *planner, const struct tl_spot 
 #define HOST_STEPS_MAX 2000u // places looked at, one way
 #define HOST_APART 24u     // bytes behind a site that are left to it
 
-// Straight code from facts->vaddr on: as many whole instructions as a window may hold, or 0.
-static unsigned host_run(const struct tl_site_facts *facts)
+// Straight code from facts->vaddr on: as many whole instructions as a window may hold, or 0. None that can fault
+// where faults are handled: a host has no guard of its own.
+static unsigned host_run(const struct tl_planner *planner, const struct tl_site_facts *facts)
 {
     unsigned size = 0;
     for (unsigned i = 0; i < facts->insn_count && i < TL_WINDOW_INSNS_MAX; i++) {
         const struct tl_insn *insn = &facts->insn[i];
         unsigned end = size + insn->size;
         bool plain = insn->reloc == TL_RELOC_COPY || insn->reloc == TL_RELOC_PCREL;
+        plain &= planner->options->faults == TL_FAULT_ANY || !(insn->flags & TL_INSN_MAY_FAULT);
         if (end > facts->window_max || end > TL_PATCH_SIZE_MAX || !plain)
             break;
         size = end;
@@ -158,7 +160,7 @@ static int host_place(struct tl_planner *planner, const struct tl_spot *spot, co
                          .module = spot->module,
                          .addr = facts->vaddr + (tl_addr)spot->module->bias,
                          .detour_within = {0, UINT64_MAX}};
-    unsigned run = host_run(facts);
+    unsigned run = host_run(planner, facts);
     *refusal = TL_REFUSE_NO_WINDOW;
     if (run < arch->far_size + size || !tl_layout_free(planner, at.addr - HOST_APART, HOST_APART + run))
         return 0;
