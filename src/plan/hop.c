@@ -42,17 +42,20 @@ static unsigned hop_size(const struct tl_arch *arch, bool spill)
 
 // ---- what is dead where the detour leads ----------------------------------------------------------------
 
-static tl_regset dead_at(const struct tl_spot *spot, tl_addr addr)
+// Where faults are handled, one of the instruction there shows all registers.
+static tl_regset dead_at(const struct tl_planner *planner, const struct tl_spot *spot, tl_addr addr)
 {
     const struct tl_plan_module *module = spot->module;
     struct tl_site_facts facts;
     if (!module->site ||
         module->site(module->analysis, addr - (tl_addr)module->bias, &facts, NULL) || facts.refusal)
         return 0;
-    return facts.dead;
+    bool shown = planner->options->faults != TL_FAULT_ANY && facts.insn[0].flags & TL_INSN_MAY_FAULT;
+    return shown ? 0 : facts.dead;
 }
 
-static void dead_fill(const struct tl_spot *spot, struct tl_layout *layout)
+static void dead_fill(const struct tl_planner *planner, const struct tl_spot *spot,
+                      struct tl_layout *layout)
 {
     struct tl_emit_in *in = &layout->in;
     bool goes_on = true;
@@ -61,9 +64,9 @@ static void dead_fill(const struct tl_spot *spot, struct tl_layout *layout)
         const struct tl_insn *insn = &layout->insn[i];
         goes_on = insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND;
         if (insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP || insn->flow == TL_FLOW_CALL)
-            in->dead_target &= dead_at(spot, insn->target);
+            in->dead_target &= dead_at(planner, spot, insn->target);
     }
-    in->dead_resume = goes_on ? dead_at(spot, in->resume_addr) : 0;
+    in->dead_resume = goes_on ? dead_at(planner, spot, in->resume_addr) : 0;
 }
 
 // ---- room ------------------------------------------------------------------------------------------------
@@ -127,8 +130,8 @@ static tl_addr room_find(const struct tl_planner *planner, const struct tl_spot 
 
 // ---- hosts -----------------------------------------------------------------------------------------------
 
-#define HOST_STEPS_MAX 2000u // places looked at, one way
-#define HOST_APART 24u     // bytes behind a site that are left to it
+#define HOST_STEPS_MAX 2000u // places looked at from each start
+#define HOST_APART 24u       // bytes behind a site that are left to it
 
 // Straight code from facts->vaddr on: as many whole instructions as a window may hold, or 0. None that can fault
 // where faults are handled: a host has no guard of its own.
@@ -171,7 +174,7 @@ static int host_place(struct tl_planner *planner, const struct tl_spot *spot, co
     if (*refusal)
         return 0;
     layout->in.arrive_reg = layout->in.bounce_count = 0;
-    dead_fill(&at, layout);
+    dead_fill(planner, &at, layout);
     int error = tl_place_far(planner, &at, layout, at.addr, refusal);
     if (error || *refusal)
         return error;
@@ -266,7 +269,7 @@ static int room_take(struct tl_planner *planner, const struct tl_spot *spot, str
     *at = room_find(planner, spot, addr, reach, size);
     *refusal = TL_REFUSE_NONE;
     if (*at) {
-        uint8_t code[TL_PATCH_SIZE_MAX];
+        const uint8_t code[TL_PATCH_SIZE_MAX] = {0};
         *bytes = layout->patch[layout->patch_count].after;
         return tl_place_patch(planner, spot, layout, *at, code, size, 0, TL_OWNED_UNKNOWN);
     }
@@ -329,7 +332,7 @@ static int detour_place(struct tl_planner *planner, const struct tl_spot *spot, 
     in->arrive_reg = hop->spill ? (uint8_t)hop->reg : 0;
     in->bounce_count = 0;
     in->bounce_reg = (uint8_t)reg_lowest(planner->arch->far_regs);
-    dead_fill(spot, layout);
+    dead_fill(planner, spot, layout);
     for (unsigned i = 0; i < BOUNCE_TRIES_MAX; i++) {
         int error = tl_place_far(planner, spot, layout, hop->at, refusal);
         if (error || *refusal != TL_REFUSE_NO_REACH || !layout->detour.far_count)
