@@ -82,7 +82,9 @@ class Forms(Case):
                 self.assertGreater(report.hits[name], hits, name)
             else:
                 self.assertEqual(report.hits[name], hits, f"{name} by {report.method[name]}")
-        return {name for name, how in report.method.items() if how == "refused"}
+        # What the compiler made of the program's own functions is not told: one may be a lone return.
+        return {name for name, how in report.method.items() if how == "refused" and
+                name in (*FORMS["hits"], "alias_two")}
 
     def test_every_form_by_jump(self):
         for program in (DRIVE, DRIVE_PIE):
