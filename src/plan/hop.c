@@ -71,20 +71,6 @@ static void dead_fill(const struct tl_planner *planner, const struct tl_spot *sp
 
 // ---- room ------------------------------------------------------------------------------------------------
 
-// The first run of padding that ends behind vaddr.
-static size_t padding_from(const struct tl_plan_module *module, tl_addr vaddr)
-{
-    size_t low = 0, high = module->padding_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (module->padding[middle].end <= vaddr)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 // `size` bytes in one run of padding, from its end: its first bytes may be the end of a short function's window.
 static tl_addr run_room(const struct tl_planner *planner, struct tl_range run, unsigned size)
 {
@@ -105,7 +91,7 @@ static tl_addr room_find(const struct tl_planner *planner, const struct tl_spot 
 {
     const struct tl_plan_module *module = spot->module;
     tl_addr bias = (tl_addr)module->bias, vaddr = addr - bias;
-    size_t up = padding_from(module, vaddr), down = up;
+    size_t up = tl_ranges_from(module->padding, module->padding_count, vaddr), down = up;
     for (;;) {
         uint64_t above = up < module->padding_count && module->padding[up].start > vaddr
                              ? module->padding[up].start - vaddr
@@ -274,7 +260,7 @@ static int room_take(struct tl_planner *planner, const struct tl_spot *spot, str
         return tl_place_patch(planner, spot, layout, *at, code, size, 0, TL_OWNED_UNKNOWN);
     }
     *refusal = TL_REFUSE_NO_REACH;
-    if (!host || !spot->module->site)
+    if (!spot->module->site)
         return 0;
     *refusal = TL_REFUSE_NONE;
     int error = layout->hosted ? 0 : host_take(planner, spot, layout, reach, size, refusal);
@@ -383,11 +369,26 @@ static unsigned reg_choose(const struct tl_planner *planner, const struct tl_lay
 // bytes; all up to an instruction that never goes on.
 enum extent { EXTENT_BRANCH, EXTENT_BACK, EXTENT_RUN };
 
-// A window's bytes as they are: what is never run stays so.
-static void window_text(const struct tl_spot *spot, const struct tl_layout *layout, uint8_t *out)
+// Displaces `need` bytes and chooses the long branch's register. The window is spoken for before its ways out look
+// for room, for padding may be its last bytes; all of it, written or not, is nobody else's. text: its bytes as they
+// are, of which stays what is never run.
+static int window_take(struct tl_planner *planner, const struct tl_spot *spot, struct tl_layout *layout,
+                       enum tl_way way, unsigned need, struct hop *hop, uint8_t text[TL_PATCH_SIZE_MAX],
+                       uint8_t *refusal)
 {
+    *refusal = tl_layout_window(planner, spot, layout, way, need);
+    if (!*refusal) {
+        hop->reg = reg_choose(planner, layout, hop->spill);
+        if (!hop->reg || (hop->spill && layout->in.no_stack) || layout->window_size > TL_PATCH_SIZE_MAX)
+            *refusal = TL_REFUSE_NO_WINDOW;
+    }
+    if (!*refusal)
+        *refusal = tl_layout_check(planner, spot, layout, layout->window_size);
+    if (*refusal)
+        return 0;
     for (unsigned i = 0; i < layout->window_size; i++)
-        (void)tl_place_text(spot, spot->addr + i, &out[i]);
+        (void)tl_place_text(spot, spot->addr + i, &text[i]);
+    return tl_owned_add(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN, NULL);
 }
 
 // A long branch at the site.
@@ -402,29 +403,16 @@ static int site_try(struct tl_planner *planner, const struct tl_spot *spot, stru
     *refusal = TL_REFUSE_NO_WINDOW;
     if (extent == EXTENT_RUN && run <= size)
         return 0;
-    *refusal = tl_layout_window(planner, spot, layout, spill ? TL_WAY_SPILL : TL_WAY_FAR,
-                                own ? size + back : extent == EXTENT_RUN ? run : size);
     struct hop hop = {.at = spot->addr, .spill = spill};
-    if (!*refusal) {
-        hop.reg = reg_choose(planner, layout, spill);
-        hop.own = own ? layout->in.resume_addr - back : 0;
-        if (!hop.reg || (spill && layout->in.no_stack) || layout->window_size > sizeof after)
-            *refusal = TL_REFUSE_NO_WINDOW;
-    }
-    // What is displaced is nobody else's, written or not.
-    if (!*refusal)
-        *refusal = tl_layout_check(planner, spot, layout, layout->window_size);
-    if (*refusal)
-        return 0;
-    // The window is spoken for before its ways out look for room: padding may be its last bytes.
-    int error = tl_owned_add(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN, NULL);
-    if (error)
+    int error = window_take(planner, spot, layout, spill ? TL_WAY_SPILL : TL_WAY_FAR,
+                            own ? size + back : extent == EXTENT_RUN ? run : size, &hop, after, refusal);
+    if (error || *refusal)
         return error;
+    hop.own = own ? layout->in.resume_addr - back : 0;
     error = detour_place(planner, spot, layout, &hop, refusal);
     tl_owned_remove(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN);
     if (error || *refusal)
         return undo(planner, layout, error);
-    window_text(spot, layout, after);
     bool written = arch->emit_far(spot->addr, layout->reserved[0].addr, hop.reg, spill, after) &&
                    (!own || arch->emit_reload(hop.own, layout->in.resume_addr, layout->in.bounce_reg,
                                               true, after + layout->window_size - back)) &&
@@ -448,21 +436,11 @@ static int hop_try(struct tl_planner *planner, const struct tl_spot *spot, struc
     *refusal = TL_REFUSE_NO_WINDOW;
     if (extent == EXTENT_RUN && run <= own)
         return 0;
-    *refusal = tl_layout_window(planner, spot, layout, TL_WAY_HOP, extent == EXTENT_RUN ? run : own);
     struct hop hop = {.spill = spill};
-    if (!*refusal) {
-        hop.reg = reg_choose(planner, layout, spill);
-        if (!hop.reg || (spill && layout->in.no_stack) || layout->window_size > sizeof branch)
-            *refusal = TL_REFUSE_NO_WINDOW;
-    }
-    if (!*refusal)
-        *refusal = tl_layout_check(planner, spot, layout, layout->window_size);
-    if (*refusal)
-        return 0;
-    int error = tl_owned_add(planner->owned, spot->addr, layout->window_size, TL_OWNED_UNKNOWN, NULL);
-    if (error)
+    int error = window_take(planner, spot, layout, TL_WAY_HOP, extent == EXTENT_RUN ? run : own, &hop,
+                            branch, refusal);
+    if (error || *refusal)
         return error;
-    window_text(spot, layout, branch);
     bool (*emit)(tl_addr, tl_addr, uint8_t *) = is_short ? arch->emit_short : arch->emit_jump;
     error = room_take(planner, spot, layout, spot->addr, reach, size, &hop.at, &island, refusal);
     if (!error && !*refusal && !emit(spot->addr, hop.at, branch))

@@ -54,16 +54,6 @@ static void insn_add(const struct tl_spot *spot, struct tl_layout *layout)
     layout->window_size = (uint8_t)(layout->window_size + insn->size);
 }
 
-// A fault leads to a handler that may go on anywhere, having changed nothing: no register is dead
-// on that way. But a stack that overflows is made larger, and the instruction run again, or it is
-// the end; and a module's own data is there.
-static tl_regset dead_before(const struct tl_site_facts *facts, unsigned index, tl_regset dead)
-{
-    const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
-    uint16_t flags = facts->insn[index].flags;
-    return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : dead;
-}
-
 // What the request says of the action.
 static void action_fill(const struct tl_spot *spot, struct tl_emit_in *in)
 {
@@ -91,7 +81,7 @@ static void behind_choose(const struct tl_planner *planner, const struct tl_spot
     const struct tl_site_facts *facts = spot->facts;
     unsigned before = free_count(planner, in->dead);
     // The next instruction's fault shows the registers too.
-    tl_regset behind = facts->insn_count > 1 ? dead_before(facts, 1, facts->dead_behind) : 0;
+    tl_regset behind = facts->insn_count > 1 ? tl_dead_before(&facts->insn[1], facts->dead_behind) : 0;
     if (before >= planner->arch->behind_regs || free_count(planner, behind) <= before ||
         in->action != TL_ACTION_COUNT || in->on_taken || spot->looped || spot->diverts ||
         facts->insn[0].flow != TL_FLOW_NEXT)
@@ -112,7 +102,7 @@ static void layout_begin(const struct tl_planner *planner, const struct tl_spot 
     layout->in = planner->options->emit;
     layout->in.guarded = spot->module->guarded;
     action_fill(spot, &layout->in);
-    layout->in.dead = dead_before(spot->facts, 0, spot->facts->dead);
+    layout->in.dead = tl_dead_before(&spot->facts->insn[0], spot->facts->dead);
     layout->in.insn = layout->insn;
     layout->in.insn_count = 0;
     layout->in.call_retarget = false;
@@ -159,7 +149,7 @@ uint8_t tl_layout_window(const struct tl_planner *planner, const struct tl_spot 
         layout->window_size = (uint8_t)need;
     if (planner->options->faults != TL_FAULT_ANY) {
         for (unsigned i = 0; i < layout->in.insn_count; i++)
-            layout->in.dead &= dead_before(facts, i, facts->dead);
+            layout->in.dead &= tl_dead_before(&facts->insn[i], facts->dead);
     }
     layout->in.resume_addr = spot->addr + layout->window_size;
     return TL_REFUSE_NONE;
@@ -333,14 +323,7 @@ static int pun_try(struct tl_planner *planner, const struct tl_spot *spot, struc
 
 static bool range_holds(const struct tl_range *range, size_t count, tl_addr start, tl_addr end)
 {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (range[middle].end <= start)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t low = tl_ranges_from(range, count, start);
     return low < count && range[low].start <= start && end <= range[low].end;
 }
 
@@ -473,14 +456,7 @@ static int island_try(struct tl_planner *planner, const struct tl_spot *spot,
     tl_addr end = spot->addr + arch->short_size - (tl_addr)module->bias;
     tl_addr low = end + (tl_addr)(int64_t)arch->short_reach_min;
     tl_addr high = end + (tl_addr)(int64_t)arch->short_reach_max;
-    size_t first = 0, last = module->padding_count;
-    while (first < last) {
-        size_t middle = (first + last) / 2;
-        if (module->padding[middle].end <= low)
-            first = middle + 1;
-        else
-            last = middle;
-    }
+    size_t first = tl_ranges_from(module->padding, module->padding_count, low);
     for (; first < module->padding_count && module->padding[first].start <= high; first++) {
         struct tl_range run = module->padding[first];
         run.start = run.start < low ? low : run.start;
@@ -608,7 +584,7 @@ int tl_layout_choose(struct tl_planner *planner, const struct tl_spot *spot,
         return 0;
     }
     error = near_choose(planner, spot, layout, refusal);
-    if (error || !*refusal || !planner->options->far || !planner->arch->far_size)
+    if (error || !*refusal || !planner->arch->far_size)
         return error;
     uint8_t near = *refusal;
     error = tl_hop_choose(planner, spot, layout, refusal);

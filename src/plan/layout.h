@@ -19,7 +19,7 @@ struct tl_planner {
     // Runtime addresses of all sites of the run, ascending.
     const tl_addr *site;
     size_t site_count;
-    struct tl_host *host; // of the layout that is being tried; NULL: hosts are not wanted
+    struct tl_host *host; // of the layout that is being tried
 };
 
 // A site as the ways see it.
@@ -43,6 +43,29 @@ struct tl_spot {
 static inline bool tl_planner_short(const struct tl_planner *planner)
 {
     return planner->arch->jump_reach_max < INT32_MAX;
+}
+
+// The first of sorted ranges, apart from each other, that ends behind addr; count: none.
+static inline size_t tl_ranges_from(const struct tl_range *range, size_t count, tl_addr addr)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (range[middle].end <= addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// What of `dead` is dead before insn. A fault leads to a handler that may go on anywhere, having changed nothing: no
+// register is dead on that way. But a stack that overflows is made larger, and the instruction run again, or it is
+// the end; and a module's own data is there.
+static inline tl_regset tl_dead_before(const struct tl_insn *insn, tl_regset dead)
+{
+    const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
+    return insn->flags & TL_INSN_MAY_FAULT && !(insn->flags & safe) ? 0 : dead;
 }
 
 struct tl_reserved {

@@ -651,8 +651,7 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
         .planner = {.options = options, .arch = options->arch, .space = space, .modules = modules},
         .diag = diag,
     };
-    if (options->far)
-        run.planner.host = &run.host;
+    run.planner.host = &run.host;
     int error = set_create(modules, requests, request_count, module_count, &run.set, diag);
     if (error || !run.set)
         return error;

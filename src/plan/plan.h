@@ -148,7 +148,6 @@ struct tl_plan_options {
     bool alone; // plan each site as if it were the only one (explain): nothing stays reserved,
                 // and no detour bytes are kept
     enum tl_fault_policy faults;
-    bool far; // branches of several instructions may be written (see enum tl_way)
     bool shadow_stack; // in force in the target: no call is displaced, for its copy pushes by itself
 };
 

@@ -5,7 +5,7 @@
 // around it. Invariant: whatever the simulator may decline at a hit has a slot too.
 #include "plan/trap.h"
 
-#include "plan/space.h"
+#include "plan/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,12 +94,8 @@ static enum tl_refusal rung_choose(const struct trap_run *run, struct trap_site 
 // them.
 static tl_regset back_dead(const struct trap_site *site)
 {
-    const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
     const struct tl_site_facts *facts = &site->request->facts;
-    if (facts->insn_count < 2)
-        return 0;
-    uint16_t flags = facts->insn[1].flags;
-    return flags & TL_INSN_MAY_FAULT && !(flags & safe) ? 0 : facts->dead_behind;
+    return facts->insn_count < 2 ? 0 : tl_dead_before(&facts->insn[1], facts->dead_behind);
 }
 
 static enum tl_refusal slot_emit(const struct trap_run *run, struct trap_site *site, tl_addr at)

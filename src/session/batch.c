@@ -225,7 +225,7 @@ static void progress(const struct tl_batch *batch, const char *what, size_t done
 
 static int plan_all(struct tl_batch *batch, struct tl_diag *diag)
 {
-    struct tl_plan_options plan = {.arch = batch->arch, .faults = batch->faults, .far = true};
+    struct tl_plan_options plan = {.arch = batch->arch, .faults = batch->faults};
     plan.shadow_stack = tl_batch_shadow_stack(batch);
     plan.emit.action = TL_ACTION_COUNT;
     tl_install_emit_input(batch->install, &plan.emit);

@@ -144,7 +144,7 @@ int tl_batch_explain(struct tl_batch *batch, struct tl_diag *diag)
     int error = space_create(batch, diag);
     if (error)
         return error;
-    struct tl_plan_options plan = {.arch = batch->arch, .alone = true, .far = true};
+    struct tl_plan_options plan = {.arch = batch->arch, .alone = true};
     // A process that handles faults: each handler is taken to get its probes.
     if (batch->pid && tl_faults_caught(batch->pid))
         plan.faults = TL_FAULT_RESUMED;

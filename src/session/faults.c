@@ -207,7 +207,7 @@ static int guard_requests(struct tl_batch *batch, struct tl_session_guard *guard
 static int guard_commit(struct tl_batch *batch, struct tl_session_guard *guard,
                         const struct tl_plan_request *requests, struct tl_diag *diag)
 {
-    struct tl_plan_options plan = {.arch = batch->arch, .faults = TL_FAULT_LONE, .far = true};
+    struct tl_plan_options plan = {.arch = batch->arch, .faults = TL_FAULT_LONE};
     struct tl_space_options options = {0};
     struct tl_space *space = NULL;
     struct tl_plan_set *plans = NULL;

@@ -152,7 +152,6 @@ static void trial_plan(struct program *p, bool crowded)
                                      .addr_max = tl_arch_riscv64.addr_end};
     struct tl_plan_options options = {
         .arch = &tl_arch_riscv64,
-        .far = true,
         .emit = {.action = TL_ACTION_COUNT, .thread_pointer = TL_TP_TP, .table_addr = CONTROL,
                  .control_addr = CONTROL, .homes_addr = CONTROL + TL_HOMES_OFF,
                  .homes_shift = TL_HOMES_SHIFT_DEFAULT, .atomics = true, .slow_addr = AGENT},
