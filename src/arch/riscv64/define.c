@@ -51,13 +51,7 @@ static unsigned short_form(uint32_t word)
 }
 #define SHORT(quadrant, funct3) ((funct3) << 2 | (quadrant))
 
-// What an addition of a constant is, whatever its form: to = from + plus, from 0: plus alone.
-struct addition {
-    uint8_t to, from;
-    int64_t plus;
-};
-
-static bool short_addition(uint32_t word, struct addition *out)
+static bool short_addition(uint32_t word, struct tl_riscv64_addition *out)
 {
     int64_t imm6 = extended(bits(word, 12, 1) << 5 | bits(word, 2, 5), 6);
     out->to = out->from = rd_of(word);
@@ -92,12 +86,12 @@ static bool short_addition(uint32_t word, struct addition *out)
     }
 }
 
-static bool addition_of(const struct tl_insn *insn, struct addition *out)
+bool tl_riscv64_addition(const struct tl_insn *insn, struct tl_riscv64_addition *out)
 {
     uint32_t word = tl_riscv64_word(insn);
     if (insn->size == 2)
         return short_addition(word, out);
-    *out = (struct addition){rd_of(word), rs1_of(word), imm12_of(word)};
+    *out = (struct tl_riscv64_addition){rd_of(word), rs1_of(word), imm12_of(word)};
     switch (bits(word, 0, 7)) {
     case OP_IMM:
         return bits(word, 12, 3) == 0;
@@ -211,8 +205,8 @@ static bool is_widening(const struct tl_insn *insn, uint8_t *from)
 static void define_written(const struct tl_insn *insn, struct tl_definition *out)
 {
     const struct tl_definition none = *out;
-    struct addition sum;
-    if (addition_of(insn, &sum)) {
+    struct tl_riscv64_addition sum;
+    if (tl_riscv64_addition(insn, &sum)) {
         out->kind = sum.from == 0 ? TL_DEF_ADDR : sum.plus == 0 ? TL_DEF_COPY : TL_DEF_SUM;
         out->a = sum.from == 0 ? TL_DEF_REG_NONE : sum.from;
         out->value = (uint64_t)sum.plus;
@@ -277,8 +271,8 @@ void tl_riscv64_define(const struct tl_insn *insn, unsigned reg, struct tl_defin
 bool tl_riscv64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out)
 {
     uint32_t word = tl_riscv64_word(insn);
-    struct addition sum;
-    if (!addition_of(insn, &sum))
+    struct tl_riscv64_addition sum;
+    if (!tl_riscv64_addition(insn, &sum))
         return false;
     if (insn->size == 4 && (bits(word, 0, 7) == OP_AUIPC || bits(word, 0, 7) == OP_LUI)) {
         part[sum.to] = sum.to != 0 ? (tl_addr)sum.plus : 0;
@@ -308,7 +302,7 @@ bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branc
 void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out)
 {
     struct tl_insn whole;
-    struct addition sum;
+    struct tl_riscv64_addition sum;
     uint32_t word = tl_riscv64_word(insn);
     *out = (struct tl_stack_step){
         .sp_from = REG_SP, .fp_from = REG_FP, .copy_reg = TL_DEF_REG_NONE, .moved_by = TL_DEF_REG_NONE};
@@ -320,7 +314,7 @@ void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out)
         out->sp_from = TL_DEF_REG_NONE;
     if ((whole.written & TL_REGSET(REG_FP)) != 0)
         out->fp_from = TL_DEF_REG_NONE;
-    if (addition_of(insn, &sum) && sum.from != 0) {
+    if (tl_riscv64_addition(insn, &sum) && sum.from != 0) {
         if (sum.to == REG_SP) {
             out->sp_from = sum.from;
             out->sp_plus = (int32_t)sum.plus;

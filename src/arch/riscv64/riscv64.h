@@ -12,6 +12,13 @@ bool tl_riscv64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out)
 bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
                       unsigned *reg, uint64_t *count);
 void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
+// An addition of a constant, whatever its form (li, lui, auipc, mv, addi and their compressed kin): to = from + plus;
+// from 0: plus alone. false: it is none.
+struct tl_riscv64_addition {
+    uint8_t to, from;
+    int64_t plus;
+};
+bool tl_riscv64_addition(const struct tl_insn *insn, struct tl_riscv64_addition *out);
 bool tl_riscv64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 bool tl_riscv64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
                               int64_t *below);

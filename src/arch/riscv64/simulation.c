@@ -98,34 +98,18 @@ static bool indirect_operands(const struct tl_insn *insn, uint32_t word, struct 
     return is_word(insn, OP_JALR, 0);
 }
 
+// Of lui and moves the table does not say that they are simulated so.
 static bool add_operands(const struct tl_insn *insn, uint32_t word, struct tl_simulation *out)
 {
-    out->reg = out->base = reg_at(word, 7);
-    if (is_word(insn, OP_IMM, 0)) {
-        out->base = reg_at(word, 15);
-        out->value = widened(field(word, 20, 12), 12);
-        return true;
-    }
-    if (is_short(insn, 0, 0)) { // c.addi4spn; with 0 it is no instruction
-        out->reg = short_reg_at(word, 2);
-        out->base = REG_SP;
-        out->value = field(word, 11, 2) << 4 | field(word, 7, 4) << 6 | field(word, 6, 1) << 2 |
-                     field(word, 5, 1) << 3;
-        return out->value != 0;
-    }
-    if (is_short(insn, 1, 3)) { // c.addi16sp; with another register c.lui
-        out->value =
-            widened(field(word, 12, 1) << 9 | field(word, 6, 1) << 4 | field(word, 5, 1) << 6 |
-                        field(word, 3, 2) << 7 | field(word, 2, 1) << 5,
-                    10);
-        return out->reg == REG_SP && out->value != 0;
-    }
-    out->value = widened(field(word, 12, 1) << 5 | field(word, 2, 5), 6);
-    if (is_short(insn, 1, 2)) { // c.li
-        out->base = 0;
-        return true;
-    }
-    return is_short(insn, 1, 0); // c.addi
+    struct tl_riscv64_addition sum;
+    bool is_addi = is_word(insn, OP_IMM, 0) || is_short(insn, 0, 0) || is_short(insn, 1, 0) ||
+                   is_short(insn, 1, 2) || (is_short(insn, 1, 3) && reg_at(word, 7) == REG_SP);
+    if (!is_addi || !tl_riscv64_addition(insn, &sum))
+        return false;
+    out->reg = sum.to;
+    out->base = sum.from;
+    out->value = (uint64_t)sum.plus;
+    return true;
 }
 
 static bool operands_fill(const struct tl_insn *insn, struct tl_simulation *out)
