@@ -259,6 +259,8 @@ int tl_install_close_all(struct tl_install *install, enum tl_refusal reason,
                          struct tl_install_result *results, struct tl_diag *diag);
 
 // ---- leftover.c
+// A mapping of ours by its name, TL_CODE_PATH or TL_DATA_PATH.
+bool tl_map_is(const struct tl_map *map, const char *path);
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.
 int tl_leftovers_clear(struct tl_target *target, struct tl_diag *diag);
 // Calls visit for every word on the stacks of one thread. False: a stack was too deep to search, or

@@ -75,7 +75,7 @@ struct leftovers {
     size_t header_count;
 };
 
-static bool path_is(const struct tl_map *map, const char *path)
+bool tl_map_is(const struct tl_map *map, const char *path)
 {
     return strncmp(map->path, path, strlen(path)) == 0;
 }
@@ -83,7 +83,7 @@ static bool path_is(const struct tl_map *map, const char *path)
 static bool maps_hold(const struct tl_maps *maps, tl_addr addr, uint64_t size, const char *path)
 {
     const struct tl_map *map = tl_maps_at(maps, addr);
-    return map && size && size <= map->end - addr && path_is(map, path);
+    return map && size && size <= map->end - addr && tl_map_is(map, path);
 }
 
 // A control region that a header names: private, anonymous, just that size, and wiped on fork ("wf"
@@ -117,7 +117,7 @@ static bool is_control(pid_t pid, const struct tl_maps *maps, const struct tl_co
 
 static void region_add(struct leftovers *leftovers, const struct tl_map *map)
 {
-    bool code = path_is(map, TL_CODE_PATH);
+    bool code = tl_map_is(map, TL_CODE_PATH);
     if (leftovers->region_count < REGIONS_MAX)
         leftovers->region[leftovers->region_count++] = (struct region){
             {map->start, map->end}, HEADERS_MAX, code && map->file_off != 0, code, false};
@@ -127,9 +127,9 @@ static void map_look(struct tl_target *target, const struct tl_maps *maps, const
                      struct leftovers *out)
 {
     struct header_at at = {.addr = map->start};
-    if (path_is(map, TL_DATA_PATH) || path_is(map, TL_CODE_PATH))
+    if (tl_map_is(map, TL_DATA_PATH) || tl_map_is(map, TL_CODE_PATH))
         region_add(out, map);
-    if (!path_is(map, TL_CODE_PATH) || map->file_off != 0 || out->header_count == HEADERS_MAX ||
+    if (!tl_map_is(map, TL_CODE_PATH) || map->file_off != 0 || out->header_count == HEADERS_MAX ||
         tl_target_read(target, map->start, &at.header, sizeof at.header, NULL) != 0 ||
         at.header.magic != TL_CODE_MAGIC || at.header.version != TL_LAYOUT_VERSION)
         return;

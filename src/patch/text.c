@@ -294,8 +294,7 @@ static void standing_word(uint64_t word, void *opaque)
     const struct tl_write *write = tl_writes_at(standing->writes, word);
     const struct tl_map *map = tl_maps_at(&standing->text->maps, word);
     standing->found |= write && word > write->patch.addr && is_long(write);
-    standing->found |= map && map->prot & TL_PROT_EXEC &&
-                       strncmp(map->path, TL_CODE_PATH, strlen(TL_CODE_PATH)) == 0;
+    standing->found |= map && map->prot & TL_PROT_EXEC && tl_map_is(map, TL_CODE_PATH);
 }
 
 static bool anybody_standing(struct tl_target *target, const struct tl_text_view *text,

@@ -46,8 +46,7 @@ static int words_write(struct tl_target *target, tl_addr addr, const void *buf, 
 
 static bool map_is_text(const struct tl_map *map)
 {
-    return (map->prot & TL_PROT_EXEC) && map->inode &&
-           strncmp(map->path, TL_CODE_PATH, strlen(TL_CODE_PATH)) != 0;
+    return (map->prot & TL_PROT_EXEC) && map->inode && !tl_map_is(map, TL_CODE_PATH);
 }
 
 // Neighbours are joined. Returns how many; what finds no room is no text: its calls are counted as
