@@ -20,7 +20,7 @@ static const char *way_reason(enum tl_way way)
         [TL_WAY_WINDOW] = "nothing leads into the bytes that the branch covers",
         [TL_WAY_ISLAND] = "a short branch to padding that no code owns",
         [TL_WAY_FAR] = "a branch through a register that is dead here",
-        [TL_WAY_HOP] = "a branch to a longer one in padding that no code owns",
+        [TL_WAY_HOP] = "a branch to a longer one, in padding that no code owns or in code that makes room for it",
         [TL_WAY_SPILL] = "a branch through a register that it puts on the stack",
     };
     return (unsigned)way < TL_ARRAY_COUNT(reasons) ? reasons[way] : "";
