@@ -26,9 +26,11 @@
 
 extern char **environ;
 
-// Alone on its page, so that a mode may change the page's rights or move it.
+// Alone on its page, so that a mode may change the page's rights or move it. At no small multiple of 64K: data holds
+// such numbers and 1 more (the first word of .rodata is 0x20001), which look like pointers into it.
 __asm__(".text\n"
         ".balign 0x10000\n" // the largest page there is
+        ".skip 0x50000\n"
         ".globl called\n"
         ".type called, %function\n"
         "called:\n" CALLED_TEXT ".size called, . - called\n"
