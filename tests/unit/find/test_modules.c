@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -267,6 +268,60 @@ static void a_file_may_be_called_deleted(void **state)
     }
 }
 
+// C060: a library within another file, mapped by a loader of the program's own, is a part of neither: what stands
+// at the file's beginning may be no program, or one whose segments lie elsewhere in it.
+static void a_library_within_a_file_is_no_module(void **state)
+{
+    static const char *const firsts[] = {NULL, "basic"};
+    static const off_t gaps[] = {0, 3}; // the library's first byte need not be a page's
+    (void)state;
+    for (size_t i = 0; i < 2 * TL_ARRAY_COUNT(firsts); i++) {
+        struct process process = {.out = -1, .memory = -1};
+        struct place place;
+        struct found found;
+        const char *first = firsts[i % 2];
+        char whole[300];
+        place_make(&place, first ? first : "liblibrary.so.3.1", "archive");
+        int archive = open(place.path, O_RDWR | O_CLOEXEC);
+        assert_true(archive >= 0);
+        if (!first)
+            assert_int_equal(ftruncate(archive, 0), 0);
+        // From a page on: the whole of the library, as it is in its file.
+        off_t end = lseek(archive, 0, SEEK_END);
+        off_t start = (off_t)tl_page_up((uint64_t)end + 1) + gaps[i / 2];
+        (void)snprintf(whole, sizeof whole, "%s/library", place.dir);
+        copy_file(victim_path("liblibrary.so.3.1"), whole);
+        int library = open(whole, O_RDONLY | O_CLOEXEC);
+        struct stat st;
+        assert_int_equal(fstat(library, &st), 0);
+        uint8_t *bytes = malloc((size_t)st.st_size);
+        assert_non_null(bytes);
+        assert_int_equal(read(library, bytes, (size_t)st.st_size), st.st_size);
+        assert_int_equal(pwrite(archive, bytes, (size_t)st.st_size, start), st.st_size);
+        free(bytes);
+        close(library);
+        process.pid = fork();
+        if (process.pid == 0) {
+            bool mapped = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, archive,
+                               (off_t)tl_page_down((uint64_t)start)) != MAP_FAILED;
+            raise(mapped ? SIGSTOP : SIGKILL);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(process.pid, &status, WUNTRACED), process.pid);
+        assert_true(WIFSTOPPED(status));
+        process_modules(&process);
+        assert_null(module_with(&process, place.path));
+        assert_non_null(strstr(tl_modules_notes(process.modules), place.path));
+        process_find(&process, "*:library_call", &found);
+        assert_int_equal(found.matched, 0);
+        found_deinit(&found);
+        close(archive);
+        process_stop(&process);
+        place_remove(&place);
+    }
+}
+
 // C115: in another mount namespace the same path is another file.
 static void other_mount_namespaces_are_seen(void **state)
 {
@@ -416,6 +471,7 @@ int main(void)
         cmocka_unit_test(replaced_programs_are_read_through_the_process),
         cmocka_unit_test(replaced_libraries_are_read_through_the_process),
         cmocka_unit_test(a_file_may_be_called_deleted),
+        cmocka_unit_test(a_library_within_a_file_is_no_module),
         cmocka_unit_test(other_mount_namespaces_are_seen),
         cmocka_unit_test(ifuncs_lead_to_the_implementation_in_use),
         cmocka_unit_test(an_unbound_ifunc_is_refused),
