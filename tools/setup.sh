@@ -8,10 +8,11 @@ set -eu
 build="gcc libc6-dev make meson ninja-build pkg-config python3 libelf-dev liblzma-dev libzydis-dev
 libjansson-dev libiberty-dev libcmocka-dev libunicorn-dev redis-server redis-tools sqlite3
 libsqlite3-dev openssl musl-tools lld mold binutils g++ golang-go libpython3.11-testsuite
-gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user"
+gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross"
 demo="python3 redis-server redis-tools"
 tidy="clang-tidy cppcheck"
-# A cross compiler and a machine for each guest; what runs in it is fetched by tools/guest.py.
+# A cross compiler and a machine for each guest; what runs in it is fetched by tools/guest.py. The processors that
+# run single programs of others come with it (tools/emulate.py), as they are needed for tests only.
 guest="qemu-system-arm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross
 qemu-system-misc gcc-riscv64-linux-gnu g++-riscv64-linux-gnu libc6-dev-riscv64-cross opensbi"
 
@@ -45,7 +46,13 @@ $package
     *) missing="$missing $package" ;;
     esac
 done
-[ -z "$missing" ] && exit 0
+emulators() {
+    [ "$wanted" != "$guest" ] || "$(dirname "$0")/emulate.py" --fetch
+}
+if [ -z "$missing" ]; then
+    emulators
+    exit
+fi
 
 if [ "$(id -u)" != 0 ]; then
     echo "Some packages are missing. Run this as root, then try again:" >&2
@@ -69,3 +76,4 @@ if ! apt-get install --no-install-recommends -y -qq $missing >&2; then
     apt-get update -qq >&2
     apt-get install --no-install-recommends -y -qq $missing >&2
 fi
+emulators

@@ -41,6 +41,7 @@ ISAS = {
 KERNELS = ("trixie", "forky", "trixie-16k")
 USER_SUITE = "trixie"
 NEWEST_SUITE = "forky"
+EMULATED = ("aarch64", "riscv64")  # processors whose programs tests run on this machine, by QEMU's names
 
 # What the command, the tests and their targets are linked with.
 SYSROOT_PACKAGES = ("libc6-dev", "linux-libc-dev", "libelf-dev", "libdw-dev", "liblzma-dev", "zlib1g-dev",

@@ -181,10 +181,10 @@ class Suite:
         write(marked, "")
         return True
 
-    def unpack(self, records, name):
-        """Downloads and unpacks packages into one folder of this suite. Returns the folder."""
+    def unpack(self, records, name, only=()):
+        """Downloads and unpacks packages, or only some of their files, into one folder of this suite. Returns it."""
         target = os.path.join(self.folder, name)
-        content = "".join(f"{record[1]} {record[3]}\n" for record in records)
+        content = "".join(f"{record[1]} {record[3]}\n" for record in records) + "".join(f"{path}\n" for path in only)
         stamp = target + ".packages"
         if os.path.isdir(target) and os.path.exists(stamp):
             with open(stamp, encoding="utf-8") as file:
@@ -198,7 +198,7 @@ class Suite:
             os.symlink("usr/" + merged, os.path.join(half, merged))
         for path in paths:
             subprocess.run(f'dpkg-deb --fsys-tarfile "{path}" | '
-                           f'tar -x --keep-directory-symlink --no-same-owner -C "{half}" -f -',
+                           f'tar -x --keep-directory-symlink --no-same-owner -C "{half}" -f - {" ".join(only)}',
                            shell=True, check=True)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(half, target)
@@ -219,10 +219,15 @@ def user_tree(arch, fresh=False):
         return suite.unpack(suite.closure(isa.SYSROOT_PACKAGES + isa.USER_PACKAGES), "root")
 
 
+def newest():
+    """Debian's newest suite, for this machine."""
+    done = subprocess.run(["dpkg", "--print-architecture"], stdout=subprocess.PIPE, text=True, check=True)
+    return Suite(done.stdout.strip(), isa.NEWEST_SUITE)
+
+
 def binutils(target):
     """Debian's newest binutils for a target, run on this machine: (what stands before a program's path, their folder)."""
-    done = subprocess.run(["dpkg", "--print-architecture"], stdout=subprocess.PIPE, text=True, check=True)
-    suite = Suite(done.stdout.strip(), isa.NEWEST_SUITE)
+    suite = newest()
     with lock():
         suite.update()
         tree = suite.unpack(suite.closure(["binutils-" + target]), "binutils-" + target)
@@ -230,6 +235,17 @@ def binutils(target):
     if len(loaders) != 1:
         raise FetchError(f"{suite.suite}/{suite.arch}: {len(loaders)} loaders beside binutils-{target}")
     return [loaders[0], "--library-path", os.path.dirname(loaders[0])], os.path.join(tree, "usr/bin")
+
+
+def emulators():
+    """Debian's newest qemu-user: (the folder of its programs, its version). They are linked statically."""
+    suite = newest()
+    with lock():
+        suite.update()
+        records = suite.alone(["qemu-user"])
+        programs = [f"./usr/bin/qemu-{name}" for name in isa.EMULATED]
+        tree = suite.unpack(records, "qemu-user", programs)
+    return os.path.join(tree, "usr/bin"), re.search(r"_(?:\d+%3a)?([\d.]+)", records[0][1]).group(1)
 
 
 def kernel(arch, name, fresh=False):

@@ -267,7 +267,7 @@ static bool variant_fits(const struct variant *variant, const struct test_case *
     if (variant->retarget)
         return insn->reloc == TL_RELOC_CALL;
     if (variant->on_taken)
-        return insn->reloc == TL_RELOC_COND;
+        return insn->reloc == TL_RELOC_COND && insn->target != SITE_ADDR + 4; // shows whether it was taken
     return !variant->behind || (insn->flow == TL_FLOW_NEXT && stack_is(test->after.sp));
 }
 

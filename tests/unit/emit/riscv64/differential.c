@@ -2,11 +2,9 @@
 // what stands in for it): windows of one to eight random instructions of both sizes, random states;
 // all general, floating-point and vector registers and memory are compared, and a fault must be
 // shown with the state before the instruction. What a copy does from its boundary on is compared
-// too. Fails if a row was not run.
+// too. Fails if a row was not run, or is one that the processor has not.
 //
-//   differential [SEED [WINDOWS [whole]]]      WINDOWS of each row; prints its seed; whole: words
-//   that end QEMU
-//                                              before 8 are run too
+//   differential [SEED [WINDOWS]]      WINDOWS of each row; prints its seed
 #include "machine.h"
 
 #include <signal.h>
@@ -42,6 +40,7 @@
 #define BELOW 256u // bytes below the stack pointer that a detour may use
 #define WORD_TRIES 20000
 #define WINDOW_BYTES_MAX (4 * TL_WINDOW_INSNS_MAX)
+#define HAD_TRIES 80   // as many windows until one is legal: vtype is random
 #define MOVED_TIMES 8 // as many windows of rows that are not just copied
 #define KEPT (TL_REGSET(X_SP) | TL_REGSET(X_GP) | TL_REGSET(X_TP))
 
@@ -134,23 +133,20 @@ static bool code_area(uint64_t addr)
     return false;
 }
 
-// QEMU 7.2 ends itself at conversions with a rounding mode of their own (vf*cvt.rtz, vfncvt.rod):
-// it notes twice where it is. RISC-V ISA manual volume I, "V", "Vector Floating-Point/Integer
-// Type-Convert Instructions".
-static bool emulator_whole;
-
-static bool emulator_ends(uint32_t word)
+// What QEMU 11.1 does wrong: a compare-and-swap into x0 lets x0 hold what was in memory, up to the end of the block
+// that it translated; and it ends itself at a vector's load or store behind a write of a large vstart.
+static bool emulated_wrongly(uint32_t word)
 {
-    uint32_t form = word >> 15 & 31;
-    bool converts = (word & 0xfc00707f) == 0x48001057;
-    return !emulator_whole && converts && ((form & 6) == 6 || form == 21);
+    bool swaps_into_zero = (word & 0xf8000fff) == 0x2800002f;
+    bool writes_vstart = (word & 0xfff0007f) == 0x00800073;
+    return swaps_into_zero || writes_vstart;
 }
 
 static bool insn_put(struct test_case *test, uint32_t word)
 {
     struct tl_insn *insn = &test->insn[test->count];
     uint64_t addr = SITE_ADDR + test->size;
-    if (test->count == TL_WINDOW_INSNS_MAX || emulator_ends(word) ||
+    if (test->count == TL_WINDOW_INSNS_MAX || emulated_wrongly(word) ||
         tl_riscv64_decode((const uint8_t *)&word, tl_parcel_size(word), addr, insn) ||
         insn->reloc == TL_RELOC_REFUSE)
         return false;
@@ -919,15 +915,13 @@ static void areas_make(void)
     memcpy((void *)(uintptr_t)STUBS_FAR, stub_start, (size_t)(stub_end - stub_start));
 }
 
-// false: no window of it could be compared.
-static bool row_run(unsigned number, unsigned windows, unsigned *silent)
+// false: no window of it could be compared, or the processor has no such instruction.
+static bool row_run(unsigned number, unsigned windows)
 {
     static struct test_case test;
     const struct row *row = tl_riscv64_row(number);
     unsigned compared = 0, made = 0, illegal = 0;
-    if (!emulator_whole && strcmp(row->name, "vf-convert-rtz") == 0)
-        return true;
-    for (unsigned i = 0; i < windows || (!compared && i < 20 * windows); i++) {
+    for (unsigned i = 0; i < windows || ((!compared || illegal == made) && i < HAD_TRIES * windows); i++) {
         if (!window_make(&test, number))
             break;
         made++;
@@ -935,19 +929,17 @@ static bool row_run(unsigned number, unsigned windows, unsigned *silent)
         illegal += test.after.signal == SIGILL && test.insn[test.ran].row == number;
     }
     totals.windows += made;
-    *silent += made && illegal == made;
-    if (!compared)
-        fprintf(stderr, "row %s: %u windows, none compared\n", row->name, made);
-    return compared != 0;
+    if (!compared || illegal == made)
+        fprintf(stderr, "row %s: %u windows, %u runs compared, %u illegal\n", row->name, made, compared, illegal);
+    return compared != 0 && illegal != made;
 }
 
 int main(int argc, char **argv)
 {
     unsigned windows = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 4;
-    unsigned rows = 0, missing = 0, silent = 0;
+    unsigned rows = 0, missing = 0;
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (unsigned long long)getpid();
     random_state = seed;
-    emulator_whole = argc > 3 && strcmp(argv[3], "whole") == 0;
     machine_begin();
     areas_make();
     for (unsigned number = 1; number < tl_riscv64_row_count(); number++) {
@@ -955,13 +947,12 @@ int main(int argc, char **argv)
             continue;
         bool copied = tl_riscv64_row(number)->reloc == TL_RELOC_COPY;
         rows++;
-        missing += !row_run(number, copied ? windows : MOVED_TIMES * windows, &silent);
+        missing += !row_run(number, copied ? windows : MOVED_TIMES * windows);
     }
     printf("seed %llu: %u rows, %lu windows, %lu runs compared, %lu detours refused, %lu bounced, "
-           "%lu at the "
-           "stack's end, %u rows this processor has not\nwindows by instructions:",
+           "%lu at the stack's end\nwindows by instructions:",
            seed, rows, totals.windows, totals.compared, totals.refused, totals.bounced,
-           totals.edges, silent);
+           totals.edges);
     for (unsigned i = 1; i <= TL_WINDOW_INSNS_MAX; i++)
         printf(" %lu", totals.counts[i]);
     printf("\n");
