@@ -91,7 +91,7 @@ def do_test(arguments):
     guest = machine_of(arguments, arguments.kernel, prepare(arguments, names))
     tell = suite.Tap(len(names))
     print(f"# {arguments.arch}, kernel {guest.release}", flush=True)
-    guest.run([(name, arguments.limit, tests.job(name)) for name in names], tell)
+    guest.run([(name, arguments.limit, tests.job(name, arguments.only)) for name in names], tell)
     return 1 if tell.failed else 0
 
 
@@ -160,6 +160,8 @@ def parse():
         if name == "test":
             sub.add_argument("--suite", action="append", default=[])
             sub.add_argument("--limit", type=int, default=120, metavar="SECONDS", help="of one test")
+            sub.add_argument("--only", action="append", default=[], metavar="NAME",
+                             help="a part of it: Class.test of a Python file, a cmocka test (the last one named)")
             sub.add_argument("names", nargs="*", metavar="TEST")
         if name == "run":
             sub.add_argument("--timeout", type=int, default=300, metavar="SECONDS")

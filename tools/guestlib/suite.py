@@ -49,12 +49,15 @@ class Tests:
                 found |= set(glob.glob(os.path.dirname(os.path.dirname(word)) + "/*/*.py"))  # they import each other
         return sorted(found)
 
-    def job(self, name):
-        """The shell text that runs it in the guest."""
+    def job(self, name, only=()):
+        """The shell text that runs it in the guest; only: names of parts of it, all without."""
         test = self.tests[name]
         words = [PYTHON if is_python(test["cmd"][0]) else test["cmd"][0], *test["cmd"][1:]]
+        if is_python(test["cmd"][0]):
+            words += only
         words = [os.path.normpath(word) if word.startswith("/") else word for word in words]  # folders may be missing
         lines = [f"export {key}={shlex.quote(value)}" for key, value in test["env"].items()]
+        lines += [f"export TL_TEST={shlex.quote(word)}" for word in only]
         lines += [f"mkdir -p {shlex.quote(self.folder)} && cd {shlex.quote(self.folder)} || exit 1",
                   "exec " + " ".join(shlex.quote(word) for word in words)]
         return "\n".join(lines)

@@ -13,6 +13,8 @@
 #include "victim.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define RING_SLOTS 1024u
@@ -148,6 +150,11 @@ static void without_a_counter_the_coarse_clock_is_kept(void **state)
 {
     (void)state;
     struct live live;
+    int counter;
+    if (prctl(PR_GET_TSC, &counter) != 0) { // Linux 7.2 on riscv64, 6.12 on arm64: always readable
+        assert_int_equal(errno, EINVAL);
+        skip();
+    }
     assert_true(live_start(&live, VICTIM_PATH, "blind", &with_rings));
     struct tl_install_facts facts;
     tl_install_facts(live.install, &facts);
@@ -210,5 +217,6 @@ int main(void)
         cmocka_unit_test(without_a_counter_the_coarse_clock_is_kept),
         cmocka_unit_test(many_blocks_cost_address_space_only),
     };
+    cmocka_set_test_filter(getenv("TL_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

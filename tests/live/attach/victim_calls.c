@@ -31,13 +31,41 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BLOCK_MS 600
-#define BLOCK_S 0.6
+#define BLOCK_MS 600 // multiplied by TL_SLOW, as the slack is
 // Calls whose timeout starts anew may take one attach and one detach longer; the test attaches in
 // the first half.
 #define SLACK_MS 400
 
-static const struct timespec block_time = {.tv_nsec = BLOCK_MS * 1000000L};
+// What all calls take, in the forms that they want; set once.
+static int block_ms;
+static struct timespec block_time;
+static struct timeval block_timeval;
+
+static int slowness(void)
+{
+    const char *slow = getenv("TL_SLOW");
+    return slow && atoi(slow) > 0 ? atoi(slow) : 1;
+}
+
+static void block_set(void)
+{
+    block_ms = BLOCK_MS * slowness();
+    block_time = (struct timespec){block_ms / 1000, block_ms % 1000 * 1000000L};
+    block_timeval = (struct timeval){block_ms / 1000, block_ms % 1000 * 1000L};
+}
+
+static struct timespec block_end(clockid_t clock)
+{
+    struct timespec until;
+    clock_gettime(clock, &until);
+    until.tv_sec += block_time.tv_sec;
+    until.tv_nsec += block_time.tv_nsec;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    return until;
+}
 
 static int call_nanosleep(void)
 {
@@ -46,19 +74,13 @@ static int call_nanosleep(void)
 
 static int call_clock_absolute(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += block_time.tv_nsec;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
+    struct timespec until = block_end(CLOCK_MONOTONIC);
     return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
 static int call_poll(void)
 {
-    return poll(NULL, 0, BLOCK_MS);
+    return poll(NULL, 0, block_ms);
 }
 
 static int call_ppoll(void)
@@ -68,7 +90,7 @@ static int call_ppoll(void)
 
 static int call_select(void)
 {
-    struct timeval time = {.tv_usec = BLOCK_MS * 1000};
+    struct timeval time = block_timeval;
     return select(0, NULL, NULL, NULL, &time);
 }
 
@@ -76,7 +98,7 @@ static int call_epoll(void)
 {
     struct epoll_event event;
     int fd = epoll_create1(0);
-    int result = epoll_wait(fd, &event, 1, BLOCK_MS);
+    int result = epoll_wait(fd, &event, 1, block_ms);
     close(fd);
     return result;
 }
@@ -92,13 +114,7 @@ static int call_condition(void)
 {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t change = PTHREAD_COND_INITIALIZER;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += block_time.tv_nsec;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
+    struct timespec until = block_end(CLOCK_REALTIME);
     pthread_mutex_lock(&lock);
     int result = 0;
     while (result == 0)
@@ -127,7 +143,7 @@ static int call_semtimedop(void)
 
 static int socket_pair_timed(int fd[2])
 {
-    struct timeval time = {.tv_usec = BLOCK_MS * 1000};
+    struct timeval time = block_timeval;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0)
         return -1;
     return setsockopt(fd[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
@@ -159,7 +175,7 @@ static int call_read_timed(void)
 
 static int call_accept_timed(void)
 {
-    struct timeval time = {.tv_usec = BLOCK_MS * 1000};
+    struct timeval time = block_timeval;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
@@ -217,6 +233,28 @@ static int call_wait(void)
                                                                                             : -1;
 }
 
+static void *late_signaller(void *opaque)
+{
+    nanosleep(&block_time, NULL);
+    pthread_kill(*(pthread_t *)opaque, SIGUSR2);
+    return NULL;
+}
+
+// Every signal is blocked and waited for. (SIGCHLD comes of call_wait and call_message.)
+static int call_sigwaitinfo(void)
+{
+    sigset_t all;
+    pthread_t signaller, self = pthread_self();
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    pthread_create(&signaller, NULL, late_signaller, &self);
+    int got = SIGCHLD;
+    while (got == SIGCHLD)
+        got = sigwaitinfo(&all, NULL);
+    pthread_join(signaller, NULL);
+    return got == SIGUSR2 ? 0 : -1;
+}
+
 static int call_message(void)
 {
     struct {
@@ -239,7 +277,7 @@ static int call_message(void)
 static int call_sigsuspend(void)
 {
     // Woken by nothing but the alarm of this thread.
-    return usleep(BLOCK_MS * 1000);
+    return usleep((useconds_t)block_ms * 1000);
 }
 
 static const struct kind {
@@ -255,6 +293,7 @@ static const struct kind {
     {"futex", call_futex},
     {"pthread_cond_timedwait", call_condition},
     {"sigtimedwait", call_sigtimedwait},
+    {"sigwaitinfo of all", call_sigwaitinfo},
     {"semtimedop", call_semtimedop},
     {"recv timed", call_recv_timed},
     {"read timed", call_read_timed},
@@ -269,12 +308,6 @@ static const struct kind {
 
 static int failures;
 
-static double slack_ms(void)
-{
-    const char *slow = getenv("TL_SLOW");
-    return SLACK_MS * (slow && atoi(slow) > 0 ? atoi(slow) : 1);
-}
-
 static void *kind_main(void *opaque)
 {
     const struct kind *kind = opaque;
@@ -286,7 +319,7 @@ static void *kind_main(void *opaque)
     clock_gettime(CLOCK_MONOTONIC, &end);
     double ms =
         (double)(end.tv_sec - start.tv_sec) * 1e3 + (double)(end.tv_nsec - start.tv_nsec) / 1e6;
-    if (result != 0 || ms < BLOCK_MS - 1 || ms > BLOCK_MS + slack_ms()) {
+    if (result != 0 || ms < block_ms - 1 || ms > block_ms + SLACK_MS * slowness()) {
         fprintf(stderr, "victim: %s returned %d (errno %d) after %.1f ms\n", kind->name, result,
                 error, ms);
         __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
@@ -297,6 +330,7 @@ static void *kind_main(void *opaque)
 int victim_calls(void)
 {
     pthread_t thread[KIND_COUNT];
+    block_set();
     for (size_t i = 0; i < KIND_COUNT; i++)
         pthread_create(&thread[i], NULL, kind_main, (void *)(uintptr_t)&kinds[i]);
     victim_ready();

@@ -460,5 +460,6 @@ int main(void)
         cmocka_unit_test(a_later_handler_that_no_probe_can_guard_closes_probes),
         cmocka_unit_test(handlers_come_one_after_the_other),
     };
+    cmocka_set_test_filter(getenv("TL_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,5 +150,6 @@ int main(void)
         cmocka_unit_test(in_a_slot_equals_bare),
         cmocka_unit_test(stepped_equals_bare),
     };
+    cmocka_set_test_filter(getenv("TL_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
