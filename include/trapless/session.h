@@ -109,7 +109,7 @@ int tl_session_attach(struct tl_session *session, struct tl_diag *diag);
 
 // Refreshes hits and looks after the target: foreign changes of its text, libraries that came or went,
 // children, programs executed. Call it every tl_session_poll_ms() or so: what waits for an answer waits
-// at most 100 ms. 0, or 1: the target (and all that is followed) is gone. TL_E_*: detach, and end.
+// at most 100 ms, a second where it would come to harm. 0, or 1: the target (and all that is followed) is gone. TL_E_*: detach, and end.
 int tl_session_poll(struct tl_session *session, struct tl_diag *diag);
 // How long the caller may sleep before the next poll, milliseconds.
 int tl_session_poll_ms(const struct tl_session *session);

@@ -5,7 +5,7 @@
 // Freestanding, no library, general registers only, no system call. Writes one notice of the shared
 // memory and two words of its header, nothing else. A signal may land anywhere, post a notice of
 // its own, and never come back. Invariant: a thread waits at most TL_NOTICE_WAIT_MS, or
-// TL_NOTICE_TRAP_WAIT_MS where going on would end the program, and not at all where the last notice
+// TL_NOTICE_LONG_WAIT_MS where going on may harm the program, and not at all where the last notice
 // got no answer since the controller last looked, or the controller has not looked for
 // TL_NOTICE_DEAF_MS.
 #include "agent/agent.h"
@@ -75,11 +75,17 @@ static struct tl_notice *notice_claim(void)
     return NULL;
 }
 
-// A program that takes SIGTRAP away under our breakpoints dies of the next: for that the wait is long.
+// A program that takes SIGTRAP away under our breakpoints dies of the next, one that throws through
+// a replaced return address by an unwinder that has no probe yet ends too: for these the wait is
+// long.
 static uint64_t patience_ms(uint64_t kind)
 {
-    return kind == TL_NOTICE_TRAP || kind == TL_NOTICE_MASK ? TL_NOTICE_TRAP_WAIT_MS
-                                                            : TL_NOTICE_WAIT_MS;
+    const struct tl_hijack_head *head =
+        (const struct tl_hijack_head *)(uintptr_t)tl_agent_hijack_addr;
+    bool replaces = head && !__atomic_load_n(&head->ended, __ATOMIC_RELAXED);
+    bool harm =
+        kind == TL_NOTICE_TRAP || kind == TL_NOTICE_MASK || (kind == TL_NOTICE_LOADER && replaces);
+    return harm ? TL_NOTICE_LONG_WAIT_MS : TL_NOTICE_WAIT_MS;
 }
 
 // Until it is no longer ASKED, by whomever. Returns whether that came in time.

@@ -19,6 +19,7 @@ extern const uint64_t tl_agent_tid_off __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_clock __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_homes_shift __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_ticks_per_ms __attribute__((visibility("hidden")));
+extern const uint64_t tl_agent_hijack_addr __attribute__((visibility("hidden")));
 
 // Whether this process records; and its process slot. False in a forked child that nobody follows.
 static inline bool tl_agent_process(uint32_t *process)

@@ -78,7 +78,9 @@ struct tl_process_slot {
 
 #define TL_NOTICE_SLOTS 64u
 #define TL_NOTICE_WAIT_MS 100u // the most a thread waits for an answer
-#define TL_NOTICE_TRAP_WAIT_MS 1000u // ... where the program would end without it: TRAP and MASK
+// ... where going on may harm the program: TRAP and MASK; LOADER while return addresses are replaced, for what
+// comes may unwind.
+#define TL_NOTICE_LONG_WAIT_MS 1000u
 #define TL_NOTICE_DEAF_MS 1000u // a controller that has not looked for so long is not waited for
 
 enum tl_notice_kind {

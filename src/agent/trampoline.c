@@ -31,7 +31,6 @@ SAME(HIJACK_RETURNED, offsetof(struct tl_hijack_slot, returned));
 #define RANGE_STEPS_MAX 16 // halvings of TL_HIJACK_RANGES_MAX
 
 // In the image's head; the controller wrote it before any site led here.
-extern const uint64_t tl_agent_hijack_addr __attribute__((visibility("hidden")));
 extern const uint64_t tl_agent_hijack_lost __attribute__((visibility("hidden")));
 extern const uint8_t tl_agent_trampoline[] __attribute__((visibility("hidden")));
 

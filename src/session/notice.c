@@ -1,6 +1,6 @@
 // Hooks in the target, and what its threads tell through them.
 //
-// A thread in a hook waits for an answer, TL_NOTICE_WAIT_MS at most. Notices lie in memory that the target
+// A thread in a hook waits for an answer, TL_NOTICE_LONG_WAIT_MS at most. Notices lie in memory that the target
 // can write: each word is read once, and means something only if the process it names is one of ours.
 // Invariant: a notice is answered when what it asks for is done or can't be, and whoever left a hook by
 // another way keeps no slot.
@@ -313,8 +313,8 @@ void tl_notice_missed(struct tl_session *session)
     if (missed)
         tl_session_note(session,
                         "%llu times a thread that changed what is loaded, or executed a program, got "
-                        "no answer in %u ms and went on: hits there may be missing\n",
-                        (unsigned long long)missed, TL_NOTICE_WAIT_MS);
+                        "no answer in time and went on: hits there may be missing\n",
+                        (unsigned long long)missed);
 }
 
 struct tl_loader *tl_loader_state(struct tl_session *session)

@@ -10,11 +10,16 @@
 
 #include "world.h"
 
+#include <time.h>
+#include <unistd.h>
+
 #define SITE_SP (STACK_TOP - 0x100u)
 #define SIGNAL_SP (SITE_SP - 0x1000u)
 #define TID 4711u
 #define STACK_USE 384u // a hook is no hit
 #define LONG_AGO 1u
+#define HIJACK_ADDR 0x20000000u
+#define HIJACK_SIZE 4096u // what a hook reads of it
 
 enum { RAX, RCX, RDX, RBX, RBP, RSI, RDI };
 
@@ -135,6 +140,56 @@ static void nobody_answers_and_the_next_does_not_wait(void **state)
     world_deinit(&world);
 }
 
+#define TICKS_PER_MS UINT64_C(250000) // fewer than there are: a wait of 100 ms is over sooner
+#define STEP_US 500                   // a long wait is few steps
+#define TRIES_MAX 50                  // a busy machine makes a wait longer, never shorter
+
+static void linger(struct world *world, unsigned step, void *opaque)
+{
+    (void)step, (void)opaque;
+    if (notice_at(world, 0).state == TL_NOTICE_ASKED)
+        usleep(STEP_US);
+}
+
+// How long a thread waits for nobody's answer, ns: the least of some tries, which end when it is
+// below enough.
+static int64_t wait_of(struct world *world, enum tl_notice_kind kind, int64_t enough)
+{
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < TRIES_MAX && least >= enough; i++) {
+        struct timespec from, to;
+        uint32_t before = missed(world);
+        header_put(world, offsetof(struct tl_data_header, heard), before, 4);
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        hook(world, kind, SITE_SP, 0, linger);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        assert_int_equal(missed(world), before + 1);
+        int64_t took = (to.tv_sec - from.tv_sec) * INT64_C(1000000000) + to.tv_nsec - from.tv_nsec;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
+// What the loader brings may be an unwinder, which would end at a replaced return address.
+static void libraries_are_waited_for_long_while_return_addresses_are_replaced(void **state)
+{
+    (void)state;
+    struct world world;
+    uint64_t ended = 1;
+    hook_world(&world, TICKS_PER_MS);
+    int64_t third = wait_of(&world, TL_NOTICE_TRAP, INT64_MAX) / 3;
+    int64_t usual = wait_of(&world, TL_NOTICE_LOADER, third);
+    assert_true(usual < third);
+    assert_int_equal(uc_mem_map(world.uc, HIJACK_ADDR, HIJACK_SIZE, UC_PROT_ALL), 0);
+    head_put(&world, offsetof(struct tl_agent_head, hijack_addr), HIJACK_ADDR);
+    assert_true(wait_of(&world, TL_NOTICE_LOADER, INT64_MAX) > 2 * usual);
+    assert_true(wait_of(&world, TL_NOTICE_EXEC, third) < third);
+    uc_mem_write(world.uc, HIJACK_ADDR + offsetof(struct tl_hijack_head, ended), &ended,
+                 sizeof ended);
+    assert_true(wait_of(&world, TL_NOTICE_LOADER, third) < third);
+    world_deinit(&world);
+}
+
 static void a_controller_that_stopped_looking_is_not_waited_for(void **state)
 {
     (void)state;
@@ -220,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_notice_is_posted_and_answered),
         cmocka_unit_test(nobody_answers_and_the_next_does_not_wait),
+        cmocka_unit_test(libraries_are_waited_for_long_while_return_addresses_are_replaced),
         cmocka_unit_test(a_controller_that_stopped_looking_is_not_waited_for),
         cmocka_unit_test(all_notices_taken),
         cmocka_unit_test(a_forked_child_says_nothing),
