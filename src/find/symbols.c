@@ -71,9 +71,12 @@ static void add_label(struct collector *collector, tl_addr vaddr)
     out->label[out->label_count++] = vaddr;
 }
 
-// ELF for the Arm 64-bit Architecture, "Mapping symbols": "$x" and "$d", with or without ".any" behind.
+// ELF for the Arm 64-bit Architecture, "Mapping symbols": "$x" and "$d", with or without ".any" behind. RISC-V
+// ABIs Specification, "Mapping Symbol": the extensions may stand behind "$x", as "$xrv64i2p1_c2p0".
 static bool is_mapping(const struct tl_image *image, const char *name)
 {
+    if (image->machine == EM_RISCV && strncmp(name, "$xrv", 4) == 0)
+        return true;
     return image->machine != EM_X86_64 && name[0] == '$' && name[1] &&
            strchr("xdat", name[1]) && (!name[2] || name[2] == '.');
 }

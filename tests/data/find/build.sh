@@ -42,6 +42,11 @@ strip "$out/basic-dynamic"
 cp "$out/basic" "$out/basic-stripped" && strip "$out/basic-stripped"
 sectionless "$out/basic-dynamic" "$out/basic-sectionless"
 
+# --- other instruction sets
+if have riscv64-linux-gnu-gcc; then
+    riscv64-linux-gnu-gcc -nostdlib -static -o "$out/marks-riscv64" "$src/marks_riscv64.S"
+fi
+
 # --- names
 g++ $flags -o "$out/overload" "$src/overload.cc"
 gcc $flags -o "$out/rust-names" "$src/rust_names.S"

@@ -268,6 +268,21 @@ static void functions_with_their_own_convention_are_avoided(void **state)
 }
 
 // Asking twice gives the same answer, not a second one.
+static void data_in_text_ends_at_any_mark_of_code(void **state)
+{
+    (void)state;
+    struct tl_image *image = victim_open("marks-riscv64", NULL, NULL);
+    const struct tl_module_facts *facts = facts_of(image);
+    static const char *const names[] = {"_start", "compressed", "as_before"};
+    assert_int_equal(facts->literal_count, TL_ARRAY_COUNT(names));
+    for (size_t i = 0; i < TL_ARRAY_COUNT(names); i++) {
+        const struct tl_symbol *symbol = symbol_named(image, names[i]);
+        assert_int_equal(facts->literals[i].start, symbol->vaddr + symbol->size);
+        assert_int_equal(facts->literals[i].end, symbol->vaddr + symbol->size + 8);
+    }
+    tl_image_close(image);
+}
+
 static void facts_are_made_once(void **state)
 {
     (void)state;
@@ -289,6 +304,7 @@ int main(void)
         cmocka_unit_test(landing_pads_are_found),
         cmocka_unit_test(restartable_sequences_are_found),
         cmocka_unit_test(functions_with_their_own_convention_are_avoided),
+        cmocka_unit_test(data_in_text_ends_at_any_mark_of_code),
         cmocka_unit_test(facts_are_made_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
