@@ -26,8 +26,10 @@ NEIGHBOURS = 100  # instructions in a row that are probed at once
 LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
 # The first words of instructions behind which control may go on elsewhere.
 LEAVES = {"x86_64": {"call", "ret", "loop", "loope", "loopne", "syscall", "hlt", "ud2", "int3", "bnd", "notrack"},
-          "aarch64": {"b", "bl", "br", "blr", "cbz", "cbnz", "tbz", "tbnz", "svc", "brk", "hlt", "udf"}}
-LEAVES_BEGIN = {"x86_64": ("j",), "aarch64": ("b.", "bc.", "ret", "bra", "blra", "era")}
+          "aarch64": {"b", "bl", "br", "blr", "cbz", "cbnz", "tbz", "tbnz", "svc", "brk", "hlt", "udf"},
+          "riscv64": {"beq", "bne", "blt", "bge", "bltu", "bgeu", "ecall", "ebreak", "c.ebreak"}}
+LEAVES_BEGIN = {"x86_64": ("j",), "aarch64": ("b.", "bc.", "ret", "bra", "blra", "era"),
+                "riscv64": ("j", "c.j", "c.b")}
 
 
 class Failure(Exception):
