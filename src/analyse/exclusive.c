@@ -63,20 +63,53 @@ static bool has_store(struct tl_analysis *analysis, tl_addr addr)
     return found;
 }
 
-// Ways out of the function. A jump to a function's start is a call that does not come back.
-static bool leaves_open(struct marks *marks, const struct node *node)
+// A jump to a function's start is a call that does not come back.
+static bool is_called(const struct tl_analysis *analysis, tl_addr target)
+{
+    uint32_t start = tl_function_starting(analysis, target);
+    return start != FUNCTION_NONE && analysis->facts.functions[start].symbol &&
+           !analysis->facts.functions[start].part;
+}
+
+// Whether an exclusive that is open may be closed where this jump out of the function leads.
+static bool stays_open(const struct marks *marks, tl_addr target)
+{
+    return !is_called(marks->analysis, target) && has_store(marks->analysis, target);
+}
+
+// Ways out of the function.
+static bool leaves_open(const struct marks *marks, const struct node *node)
 {
     bool jumps = node->flow == TL_FLOW_COND || node->flow == TL_FLOW_JUMP;
     bool runs_out = (node->flow == TL_FLOW_COND || node->flow == TL_FLOW_NEXT) &&
                     node->next == NODE_NONE;
     if (runs_out && has_store(marks->analysis, node->addr + node->size))
         return true;
-    if (!jumps || node->to != NODE_NONE)
+    return jumps && node->to == NODE_NONE && stays_open(marks, node->target);
+}
+
+// Where an indirect jump leads that is the second half of a branch farther than one instruction reaches: right
+// behind the one that makes the address, with no other way there. false: it is none.
+static bool far_target(const struct marks *marks, uint32_t at, tl_addr *target)
+{
+    const struct graph *graph = marks->graph;
+    const struct tl_arch *arch = marks->analysis->arch;
+    const struct node *node = &graph->node[at];
+    struct tl_insn jump, half;
+    struct tl_definition goal, part;
+    if (at == 0 || graph->node[at - 1].next != at || graph->node[at - 1].flow != TL_FLOW_NEXT ||
+        graph->pred_first[at + 1] - graph->pred_first[at] != 1 ||
+        tl_is_entered(marks->analysis, node->addr) ||
+        !tl_decode_at(marks->analysis, node->addr, true, &jump) ||
+        !tl_decode_at(marks->analysis, graph->node[at - 1].addr, true, &half))
         return false;
-    uint32_t start = tl_function_starting(marks->analysis, node->target);
-    bool called = start != FUNCTION_NONE && marks->analysis->facts.functions[start].symbol &&
-                  !marks->analysis->facts.functions[start].part;
-    return !called && has_store(marks->analysis, node->target);
+    arch->define(&jump, TL_DEF_REG_NONE, &goal);
+    if ((goal.kind != TL_DEF_COPY && goal.kind != TL_DEF_SUM) || goal.a == TL_DEF_REG_NONE ||
+        goal.b != TL_DEF_REG_NONE)
+        return false;
+    arch->define(&half, goal.a, &part);
+    *target = part.value + (goal.kind == TL_DEF_SUM ? goal.value : 0);
+    return part.kind == TL_DEF_ADDR;
 }
 
 static void in_follow(struct marks *marks, uint32_t at)
@@ -89,6 +122,14 @@ static void in_follow(struct marks *marks, uint32_t at)
     marks->lost = marks->lost || leaves_open(marks, node);
     if (node->flow != TL_FLOW_IJUMP)
         return;
+    tl_addr far;
+    if (far_target(marks, at, &far)) {
+        uint32_t to = tl_graph_find(marks->graph, far);
+        mark_set(marks, to, IN);
+        marks->jumps = marks->jumps || to != NODE_NONE; // no predecessor there knows of it
+        marks->lost = marks->lost || (to == NODE_NONE && stays_open(marks, far));
+        return;
+    }
     const struct jump *jump = tl_jump_at(marks->analysis, node->addr);
     marks->jumps = marks->jumps || jump == NULL || !jump->resolved;
     for (size_t i = 0; jump != NULL && i < jump->count; i++)
@@ -183,8 +224,10 @@ static void open_fill(struct marks *marks)
 // Tables' edges are not among the predecessors: a jump with an exclusive open is a way to a store.
 static void jumps_fill(struct marks *marks)
 {
+    tl_addr far;
     for (uint32_t i = 0; i < marks->graph->count; i++)
-        if (marks->graph->node[i].flow == TL_FLOW_IJUMP && (marks->mark[i] & IN) != 0)
+        if (marks->graph->node[i].flow == TL_FLOW_IJUMP && (marks->mark[i] & IN) != 0 &&
+            (!far_target(marks, i, &far) || tl_graph_find(marks->graph, far) != NODE_NONE))
             mark_set(marks, i, TO);
     to_follow(marks);
 }
