@@ -3,7 +3,11 @@
 // memory are compared, and a fault must be shown with the state before the instruction. Fails if a
 // row was not run.
 //
-//   differential [SEED [WORDS]]      WORDS of each row; prints its seed
+// Each row is run in streaming mode with ZA on too, a word of it if it is had without. Which rows the
+// processor has in neither way is exact, in the file LIST.
+//
+//   differential LIST [SEED [WORDS]]      WORDS of each row; prints its seed
+#include "absent.h"
 #include "machine.h"
 
 #include <signal.h>
@@ -35,6 +39,8 @@
 #define HOMES_SHIFT 12
 #define WORD_TRIES 20000
 #define MOVED_TIMES 8 // as many words of rows that are not just copied
+#define HAD_TRIES 40  // words until one is legal
+#define STREAMED_PERCENT 30 // of the variants, where a row is had without streaming mode
 #define BASE_FIELD 0x3e0u
 
 extern const uint8_t stub_start[], stub_slow[], stub_record[], stub_guard[], stub_end[];
@@ -107,6 +113,64 @@ static uint64_t register_random(void)
     return chance(20) ? 0 : next();
 }
 
+// Where rows that check a signature have their pointer, what it is signed with, and the two bits or one that choose the
+// key, of which the first is `key` (C6.2).
+enum { WITH_ZERO = 32, WITH_SP, WITH_LOW, WITH_NEXT, AT_LOW, AT_NEXT };
+static const struct {
+    const char *row;
+    uint8_t pointer, with; // a register's number, or a field: the lowest five bits, or the next five
+    uint8_t key, shift, bits;
+} signed_form[] = {
+    {"braz", AT_NEXT, WITH_ZERO, 0, 10, 1},   {"bra", AT_NEXT, WITH_LOW, 0, 10, 1},
+    {"blraz", AT_NEXT, WITH_ZERO, 0, 10, 1},  {"blra", AT_NEXT, WITH_LOW, 0, 10, 1},
+    {"reta", 30, WITH_SP, 0, 10, 1},          {"aut1716", 17, 16, 0, 6, 1},
+    {"autsp", 30, WITH_SP, 0, 6, 1},          {"autz", 30, WITH_ZERO, 0, 6, 1},
+    {"aut", AT_LOW, WITH_NEXT, 0, 10, 2},     {"aut-zero", AT_LOW, WITH_ZERO, 0, 10, 2},
+    {"ldra", AT_NEXT, WITH_ZERO, 2, 23, 1},   {"ldra-index", AT_NEXT, WITH_ZERO, 2, 23, 1},
+};
+
+static uint64_t pointer_sign(uint64_t pointer, uint64_t modifier, unsigned key)
+{
+    register uint64_t x0 __asm__("x0") = pointer;
+    register uint64_t x1 __asm__("x1") = modifier;
+    switch (key) { // pacia, pacib, pacda, pacdb x0, x1
+    case 0:
+        __asm__(".inst 0xdac10020" : "+r"(x0) : "r"(x1));
+        break;
+    case 1:
+        __asm__(".inst 0xdac10420" : "+r"(x0) : "r"(x1));
+        break;
+    case 2:
+        __asm__(".inst 0xdac10820" : "+r"(x0) : "r"(x1));
+        break;
+    default:
+        __asm__(".inst 0xdac10c20" : "+r"(x0) : "r"(x1));
+    }
+    return x0;
+}
+
+// Gives the pointer that the word checks a right signature.
+static void state_sign(struct test_case *test)
+{
+    const char *name = tl_arm64_row(test->insn.row)->name;
+    uint32_t word = tl_arm64_word(&test->insn);
+    for (size_t i = 0; i < sizeof signed_form / sizeof *signed_form; i++) {
+        if (strcmp(signed_form[i].row, name) != 0)
+            continue;
+        unsigned at = signed_form[i].pointer, with = signed_form[i].with;
+        unsigned key = signed_form[i].key + (word >> signed_form[i].shift & ((1u << signed_form[i].bits) - 1));
+        at = at == AT_LOW ? word & 31 : at == AT_NEXT ? word >> 5 & 31 : at;
+        with = with == WITH_LOW ? word & 31 : with == WITH_NEXT ? word >> 5 & 31 : with;
+        uint64_t modifier = with == WITH_ZERO                      ? 0
+                            : with == WITH_SP || with == REG_ZERO ? test->before.sp
+                                                                   : test->before.reg[with];
+        bool branch = test->insn.flow != TL_FLOW_NEXT;
+        uint64_t to = branch ? FIELD_ADDR + next() % 0x100000 / 4 * 4 : DATA_ADDR + 0x1000 + next() % 0x2000 / 8 * 8;
+        if (at != REG_ZERO)
+            test->before.reg[at] = pointer_sign(to, modifier, key);
+    }
+}
+
 static void state_random(struct test_case *test)
 {
     machine_state_blank(&test->before);
@@ -116,6 +180,8 @@ static void state_random(struct test_case *test)
     test->before.pc = SITE_ADDR;
     test->before.pstate = next() & FLAGS_MASK;
     machine_vectors_fill(&test->before, next);
+    if (chance(70))
+        state_sign(test);
     for (size_t i = 0; i < sizeof test->memory_before; i += 8) {
         uint64_t value = chance(50) ? next() : register_random();
         memcpy((uint8_t *)&test->memory_before + i, &value, sizeof value);
@@ -431,7 +497,8 @@ static bool detour_run(struct run *run)
 // ---- rows ---------------------------------------------------------------------------------------
 
 struct row_result {
-    unsigned words, compared, refused, silent; // silent: the processor has no such instruction
+    unsigned words, compared, refused;
+    bool had; // the processor has such an instruction
 };
 
 static bool target_inside(const struct tl_insn *insn)
@@ -454,11 +521,18 @@ static bool word_aim(uint32_t *word)
     return false;
 }
 
+// mrs of nzcv, fpcr, fpsr, tpidr_el0, tpidrro_el0, ctr_el0, dczid_el0.
+static const uint32_t mrs_known[] = {0xd53b4200, 0xd53b4400, 0xd53b4420, 0xd53bd040,
+                                     0xd53bd060, 0xd53b0020, 0xd53b00e0};
+
 static bool word_random(unsigned number, struct tl_insn *insn)
 {
     const struct row *row = tl_arm64_row(number);
     for (unsigned i = 0; i < WORD_TRIES; i++) {
         uint32_t word = row->value | ((uint32_t)next() & ~row->mask);
+        uint32_t named = mrs_known[next() % (sizeof mrs_known / sizeof *mrs_known)] | (word & 31);
+        if ((named & row->mask) == row->value)
+            word = named; // most of the row's words name no register
         if (chance(15)) // the stack pointer as a base
             word |= BASE_FIELD & ~row->mask;
         if (tl_arm64_row_find(word) != number)
@@ -473,16 +547,22 @@ static bool word_random(unsigned number, struct tl_insn *insn)
     return false;
 }
 
-static void word_run(struct test_case *test, struct row_result *result)
+static bool legal(const struct machine_state *after)
+{
+    return !(after->signal == SIGILL && after->pc == SITE_ADDR);
+}
+
+// In `percent` of the variants.
+static void word_run(struct test_case *test, struct row_result *result, unsigned percent)
 {
     result->words++;
     state_random(test);
     if (!bare_run(test))
         return;
-    result->silent += test->after.signal == SIGILL;
+    result->had |= legal(&test->after);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         struct run run = {.test = test, .variant = &variants[i]};
-        if (!variant_fits(&variants[i], test))
+        if (!variant_fits(&variants[i], test) || !chance(percent))
             continue;
         input_make(&run);
         if (detour_run(&run)) {
@@ -490,6 +570,31 @@ static void word_run(struct test_case *test, struct row_result *result)
             result->compared++;
         } else {
             result->refused++;
+        }
+    }
+}
+
+static void row_run(unsigned number, unsigned some, unsigned percent, struct row_result *result)
+{
+    static struct test_case test;
+    for (unsigned i = 0; i < some || (!result->compared && i < 10 * some); i++) {
+        if (!word_random(number, &test.insn))
+            break;
+        word_run(&test, result, percent);
+    }
+}
+
+// Looks for a word of a row that is had, and runs that.
+static void row_seek(unsigned number, struct row_result *result)
+{
+    static struct test_case test;
+    state_random(&test);
+    for (unsigned i = 0; i < HAD_TRIES && word_random(number, &test.insn); i++) {
+        state_sign(&test);
+        machine_word_put(SITE_ADDR, tl_arm64_word(&test.insn));
+        if (machine_run(&test.before, &test.after) && legal(&test.after)) {
+            word_run(&test, result, 100);
+            return;
         }
     }
 }
@@ -557,38 +662,44 @@ static bool never_moved(const struct row *row)
 
 int main(int argc, char **argv)
 {
-    static struct test_case test;
-    unsigned words = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 4;
-    unsigned rows = 0, missing = 0, silent = 0;
+    unsigned words = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 0) : 4;
+    unsigned rows = 0, missing = 0, streamed = 0, absent = 0;
     unsigned long compared = 0, refused = 0;
-    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (unsigned long long)getpid();
+    if (argc < 2)
+        return 2;
+    absent_read(argv[1]);
+    seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (unsigned long long)getpid();
     random_state = seed;
     machine_begin();
     areas_make();
     pads_met();
     for (unsigned number = 1; number < tl_arm64_row_count(); number++) {
         const struct row *row = tl_arm64_row(number);
-        struct row_result result = {0};
+        struct row_result result = {0}, streaming = {0};
         if (row->reloc == TL_RELOC_REFUSE)
             continue;
         rows++;
-        unsigned some = row->reloc == TL_RELOC_COPY ? words : MOVED_TIMES * words;
-        for (unsigned i = 0; i < some || (!result.compared && i < 10 * words); i++) {
-            if (!word_random(number, &test.insn))
-                break;
-            word_run(&test, &result);
+        row_run(number, row->reloc == TL_RELOC_COPY ? words : MOVED_TIMES * words, 100, &result);
+        if (machine_streaming(true)) {
+            row_run(number, result.had ? 1 : words, result.had ? STREAMED_PERCENT : 100, &streaming);
+            if (!result.had && !streaming.had)
+                row_seek(number, &streaming);
         }
-        compared += result.compared;
-        refused += result.refused;
-        silent += result.words && result.silent == result.words;
+        machine_streaming(false);
+        if (!result.had && !streaming.had)
+            row_seek(number, &result);
+        compared += result.compared + streaming.compared;
+        refused += result.refused + streaming.refused;
+        streamed += streaming.had;
+        absent += !result.had && !streaming.had;
+        absent_judge(row->name, result.had || streaming.had);
         if ((result.compared == 0) != never_moved(row)) {
             missing++;
             fprintf(stderr, "row %s: %u words, %u runs, %u refused\n", row->name, result.words,
                     result.compared, result.refused);
         }
     }
-    printf("seed %llu: %u rows, %lu runs compared, %lu detours refused, %u rows this processor has "
-           "not\n",
-           seed, rows, compared, refused, silent);
-    return missing != 0;
+    printf("seed %llu: %u rows, %lu runs compared, %lu detours refused; %u rows had in streaming mode, %u not at all\n",
+           seed, rows, compared, refused, streamed, absent);
+    return missing != 0 || absent_wrong() != 0;
 }

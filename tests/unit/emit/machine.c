@@ -7,12 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #define PROT_GUARDED 0x10 // PROT_BTI, Linux 5.8
+#define HWCAP2_WITH_SME (1ul << 23)   // Linux 5.19, as the records
+#define RECORD_ZA 0x54366345u
+#define RECORD_ZT 0x5a544e01u         // Linux 6.3
+#define SMSTART 0xd503477fu           // streaming mode and ZA on
 
 enum { IDLE, ENTER, RUN };
 static volatile int phase;
@@ -66,18 +71,36 @@ bool machine_run(const struct machine_state *from, struct machine_state *to)
     return to->signal != SIGVTALRM;
 }
 
+// ---- vectors ------------------------------------------------------------------------------------
+
+static bool streaming;
+
+bool machine_streaming(bool on)
+{
+    streaming = on && (getauxval(AT_HWCAP2) & HWCAP2_WITH_SME);
+    return streaming == on;
+}
+
+// The frame of a run that ends at once shows which records there are.
+static void first_run(struct machine_state *first)
+{
+    struct machine_state from = {.pc = FIELD_ADDR, .sp = STACK_ADDR + STACK_SIZE / 2};
+    ucontext_t here;
+    getcontext(&here);
+    memcpy(from.vector, here.uc_mcontext.__reserved, VECTOR_BYTES);
+    if (streaming)
+        machine_word_put(FIELD_ADDR, SMSTART);
+    machine_run(&from, first);
+    machine_word_put(FIELD_ADDR, machine_break(FIELD_ADDR));
+}
+
 void machine_state_blank(struct machine_state *out)
 {
+    static struct machine_state first[2];
+    if (first[streaming].pc == 0)
+        first_run(&first[streaming]);
     memset(out, 0, sizeof *out);
-    static struct machine_state first;
-    struct machine_state from = {.pc = FIELD_ADDR, .sp = STACK_ADDR + STACK_SIZE / 2};
-    if (first.pc == 0) { // the frame of a run that ends at once shows which records there are
-        ucontext_t here;
-        getcontext(&here);
-        memcpy(from.vector, here.uc_mcontext.__reserved, VECTOR_BYTES);
-        machine_run(&from, &first);
-    }
-    memcpy(out->vector, first.vector, VECTOR_BYTES);
+    memcpy(out->vector, first[streaming].vector, VECTOR_BYTES);
 }
 
 // The record of a kind, or NULL.
@@ -95,18 +118,35 @@ static uint8_t *record_find(uint8_t *vector, uint32_t magic)
     return NULL;
 }
 
+static void bytes_fill(uint8_t *bytes, size_t size, uint64_t (*next)(void))
+{
+    for (size_t i = 0; i + 8 <= size; i += 8) {
+        uint64_t value = next();
+        memcpy(bytes + i, &value, sizeof value);
+    }
+}
+
+// What a record of ZA or ZT0 holds behind its first 16 bytes; nothing where it is off.
+static void matrix_fill(uint8_t *record, uint64_t (*next)(void))
+{
+    uint32_t size;
+    if (!record)
+        return;
+    memcpy(&size, record + 4, sizeof size);
+    bytes_fill(record + 16, size - 16u, next);
+}
+
 void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void))
 {
     uint8_t *simd = record_find(state->vector, FPSIMD_MAGIC);
     uint8_t *sve = record_find(state->vector, SVE_MAGIC);
-    if (!simd) {
-        fprintf(stderr, "the signal frame holds no vector registers\n");
+    if (!simd || (streaming && !record_find(state->vector, RECORD_ZA))) {
+        fprintf(stderr, "the signal frame lacks vector registers, or ZA\n");
         exit(3);
     }
-    for (size_t i = 0; i < 64; i++) {
-        uint64_t value = next();
-        memcpy(simd + 16 + 8 * i, &value, sizeof value);
-    }
+    bytes_fill(simd + 16, 512, next);
+    matrix_fill(record_find(state->vector, RECORD_ZA), next);
+    matrix_fill(record_find(state->vector, RECORD_ZT), next);
     uint16_t length = 0;
     uint32_t size = 0;
     if (sve) {
@@ -115,17 +155,9 @@ void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void))
     }
     if (!sve || size < 16u + 32u * length)
         return;
-    for (size_t z = 0; z < 32; z++) {
-        for (size_t i = 0; i < length; i += 8) {
-            uint64_t value = next();
-            memcpy(sve + 16 + z * length + i, &value, sizeof value);
-        }
+    bytes_fill(sve + 16, size - 16u, next);
+    for (size_t z = 0; z < 32; z++)
         memcpy(sve + 16 + z * length, simd + 16 + 16 * z, 16);
-    }
-    for (size_t i = 32u * length; i + 8 <= size - 16u; i += 8) { // predicates
-        uint64_t value = next();
-        memcpy(sve + 16 + i, &value, sizeof value);
-    }
 }
 
 bool machine_vectors_same(const struct machine_state *a, const struct machine_state *b)

@@ -33,9 +33,11 @@ uint8_t *machine_area(uint64_t addr, size_t size, bool runs);
 void machine_guard(uint64_t addr, size_t size);
 void machine_word_put(uint64_t addr, uint32_t word);
 uint32_t machine_break(uint64_t addr); // the breakpoint that belongs at an address of the field
+// Whether states that are made from now on are in streaming mode, with ZA on. false: the processor can't.
+bool machine_streaming(bool on);
 // The state of this thread, for what a test does not set: vector records have their form.
 void machine_state_blank(struct machine_state *out);
-// Fills the vector registers from a random source.
+// Fills the vector registers, and ZA and ZT0 where they are on, from a random source.
 void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void));
 // Whether two states' vector registers and their control registers are the same.
 bool machine_vectors_same(const struct machine_state *a, const struct machine_state *b);
