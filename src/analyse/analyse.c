@@ -243,6 +243,21 @@ static tl_regset site_dead(struct tl_analysis *analysis, tl_addr vaddr)
     return (live & TL_REGSET_EACH_FLAG) == 0 ? dead | TL_REGSET_FLAGS : dead;
 }
 
+// A name without a type, whose bytes known code reads, and where no known code leads.
+static int site_read(struct tl_analysis *analysis, uint32_t function, bool *read)
+{
+    *read = false;
+    if (function == FUNCTION_NONE || !analysis->facts.functions[function].untyped)
+        return 0;
+    int status = tl_code_module(analysis);
+    tl_addr start = analysis->facts.functions[function].vaddr;
+    size_t i = tl_addr_list_lower(&analysis->reads, start), k = tl_crossings_lower(analysis, start);
+    *read = i < analysis->reads.count && analysis->reads.item[i] == start &&
+            !analysis->function[function].called &&
+            !(k < analysis->crossing_count && analysis->crossing[k].to == start);
+    return status;
+}
+
 // Finds the code around vaddr, with the whole module only where the function alone does not tell.
 static int site_decode(struct tl_analysis *analysis, tl_addr vaddr, uint32_t function)
 {
@@ -284,6 +299,7 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
                      struct tl_diag *diag)
 {
     struct tl_site_facts site = {.vaddr = vaddr};
+    bool read = false;
     uint32_t function = tl_function_at(analysis, vaddr);
     if (tl_region_at(analysis, vaddr) == NULL) {
         site.refusal = TL_REFUSE_NOT_CODE;
@@ -291,6 +307,8 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
         return 0;
     }
     int status = site_decode(analysis, vaddr, function);
+    if (status == 0)
+        status = site_read(analysis, function, &read);
     if (status != 0)
         return tl_diag_set(diag, status, "can't analyse the code at 0x%llx",
                            (unsigned long long)vaddr);
@@ -298,7 +316,7 @@ int tl_analysis_site(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site
         site.function = analysis->facts.functions[function];
     site_go(analysis, function, &site);
     site_insns(analysis, &site);
-    if (!tl_code_starts(analysis, vaddr)) {
+    if (read || !tl_code_starts(analysis, vaddr)) {
         site.refusal = tl_code_covering(analysis, vaddr) != 0 ? TL_REFUSE_NOT_BOUNDARY
                                                               : TL_REFUSE_UNKNOWN_CODE;
         *out = site;

@@ -21,6 +21,8 @@ struct tl_extent {
     uint64_t size; // bytes; never 0 (find guesses an end and sets guessed)
     bool guessed;  // the size is a guess (size-0 symbol)
     bool symbol;   // from a symbol; false: only from the unwind table
+    bool untyped;  // it may be data: only symbols without a type and a size name it
+    bool doubted;  // ... and local ones: it is code only where known code leads
     bool part;     // every symbol here is named as a moved-away part of a function (".cold")
 };
 

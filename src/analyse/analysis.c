@@ -408,6 +408,7 @@ void tl_analysis_destroy(struct tl_analysis *analysis)
     tl_addr_list_deinit(&analysis->pointers);
     tl_addr_list_deinit(&analysis->pads);
     tl_addr_list_deinit(&analysis->leas);
+    tl_addr_list_deinit(&analysis->reads);
     tl_addr_list_deinit(&analysis->pending);
     tl_addr_list_deinit(&analysis->gaps);
     tl_addr_list_deinit(&analysis->jump_targets);

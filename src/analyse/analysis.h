@@ -88,6 +88,7 @@ struct tl_analysis {
     struct addr_list pointers, pads;
     struct addr_list leas; // addresses taken by the code; the first leas_sorted are in order
     size_t leas_sorted;
+    struct addr_list reads;   // what the code reads, where it is the start of an untyped function
     struct addr_list pending; // targets outside the function that named them
     struct crossing *crossing; // sorted by `to` when module_done
     size_t crossing_count, crossing_capacity;

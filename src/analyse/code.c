@@ -92,14 +92,26 @@ static int note_target(struct flood *flood, const struct tl_insn *insn)
     return tl_addr_list_push(&analysis->pending, insn->target);
 }
 
+// A read of an untyped function's first bytes, as if they were data.
+static int note_read(struct tl_analysis *analysis, tl_addr addr)
+{
+    uint32_t function = tl_function_starting(analysis, addr);
+    if (function == FUNCTION_NONE || !analysis->facts.functions[function].untyped)
+        return 0;
+    return tl_addr_list_push(&analysis->reads, addr);
+}
+
 // What one instruction tells about other addresses.
 static int note_insn(struct flood *flood, const struct tl_insn *insn)
 {
     struct tl_analysis *analysis = flood->analysis;
     tl_addr taken = insn->target;
     bool takes = (insn->flags & TL_INSN_PCREL_LEA) != 0;
-    if ((insn->flags & TL_INSN_PCREL_DATA) != 0)
+    if ((insn->flags & TL_INSN_PCREL_DATA) != 0) {
         tl_set_barrier(analysis, insn->target);
+        if (!takes && note_read(analysis, insn->target) != 0)
+            return TL_E_NOMEM;
+    }
     if (analysis->arch->address != NULL)
         takes = analysis->arch->address(insn, flood->part, &taken);
     if (takes) {
@@ -263,7 +275,7 @@ static int function_flood(struct tl_analysis *analysis, uint32_t function)
     // The unwind entry of a signal frame starts a byte early, since unwinders look up pc - 1.
     bool early = !extent->symbol && tl_is_sigreturn(analysis, extent->vaddr + 1);
     tl_set_barrier(analysis, extent->vaddr + early);
-    int status = tl_addr_list_push(&flood.work, extent->vaddr + early);
+    int status = extent->doubted ? 0 : tl_addr_list_push(&flood.work, extent->vaddr + early);
     size_t pad = tl_addr_list_lower(&analysis->pads, flood.low);
     for (; status == 0 && pad < analysis->pads.count && analysis->pads.item[pad] < flood.high;
          pad++)
@@ -489,6 +501,7 @@ int tl_code_module(struct tl_analysis *analysis)
         if (analysis->function[i].bad)
             tl_group_set_unproved(analysis, i);
     leas_sort(analysis);
+    tl_addr_list_sort(&analysis->reads);
     status = tl_crossings_finish(analysis);
     if (status != 0)
         return status;

@@ -380,6 +380,8 @@ static void extent_merge(struct tl_extent *into, const struct tl_extent *from)
     into->part = (into->part || !into->symbol) && (from->part || !from->symbol) &&
                  (into->part || from->part);
     into->symbol |= from->symbol;
+    into->untyped &= from->untyped;
+    into->doubted &= from->doubted;
 }
 
 // gcc and clang name what they move out of a function "name.cold" or "name.cold.2".
@@ -398,12 +400,15 @@ static bool add_functions(struct builder *builder, const struct tl_symbols *symb
         return false;
     for (size_t i = 0; i < symbols->count; i++) {
         const struct tl_symbol *symbol = &symbols->symbol[i];
+        bool untyped = symbol->untyped && symbol->size_guessed;
         if (symbol->size > 0)
             extent[count++] =
                 (struct tl_extent){.vaddr = symbol->vaddr,
                                    .size = symbol->size,
                                    .guessed = symbol->size_guessed,
                                    .symbol = true,
+                                   .untyped = untyped,
+                                   .doubted = untyped && symbol->local,
                                    .part = is_part(symbol->name)};
     }
     for (size_t i = 0; i < frames->count; i++) {

@@ -30,6 +30,7 @@ struct tl_symbol {
     const char *demangled; // NULL when the name is not mangled
     bool version_default;  // name@@version
     bool size_guessed, ifunc, weak, local;
+    bool untyped;          // no table says that it is a function
 };
 
 // Takes over fd (closes it). path is for messages and debuglink.

@@ -378,6 +378,7 @@ static bool finish(struct collector *collector)
     for (size_t i = collector->count; i-- > 0;) {
         struct tl_symbol *symbol = &out->symbol[i];
         *symbol = collector->entry[i].symbol;
+        symbol->untyped = collector->entry[i].untyped;
         if (i + 1 < collector->count && out->symbol[i + 1].vaddr > symbol->vaddr)
             next = out->symbol[i + 1].vaddr;
         if (symbol->size == 0) {

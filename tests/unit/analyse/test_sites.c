@@ -361,6 +361,95 @@ static void ranges_from_metadata_are_kept(void **state)
     tl_analysis_destroy(analysis);
 }
 
+// Names without a type may be data: local ones unless known code leads there, others if known code
+// does nothing but read them.
+#define UNTYPED_OFF 0x100u // of the first in the text
+#define UNTYPED_SIZE 16u
+
+enum use { READ = 1, TAKEN = 2, CALLED = 4, JUMPED = 8 };
+static const struct {
+    unsigned use;
+    bool local, data;
+} untyped[] = {
+    {0, false, false},
+    {0, true, true},
+    {READ, false, true},
+    {READ, true, true},
+    {TAKEN, false, false},
+    {TAKEN, true, true},
+    {READ | TAKEN, false, false},
+    {READ | TAKEN, true, true},
+    {CALLED, false, false},
+    {CALLED, true, false},
+    {READ | CALLED, false, false},
+    {READ | CALLED, true, false},
+    {JUMPED, false, false},
+    {JUMPED, true, false},
+    {READ | JUMPED, false, false},
+    {READ | JUMPED, true, false},
+};
+
+// One function that does with each what the table says: mov and lea of rax, call, jz.
+static void untyped_uses(uint8_t *text)
+{
+    static const struct {
+        enum use use;
+        uint8_t size, bytes[3];
+    } insns[] = {{READ, 3, {0x48, 0x8b, 0x05}},
+                 {TAKEN, 3, {0x48, 0x8d, 0x05}},
+                 {CALLED, 1, {0xe8}},
+                 {JUMPED, 2, {0x0f, 0x84}}};
+    size_t at = 0;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(untyped); i++) {
+        for (size_t k = 0; k < TL_ARRAY_COUNT(insns); k++) {
+            if (!(untyped[i].use & insns[k].use))
+                continue;
+            memcpy(text + at, insns[k].bytes, insns[k].size);
+            at += insns[k].size + 4u;
+            int32_t away = (int32_t)(UNTYPED_OFF + i * UNTYPED_SIZE - at);
+            memcpy(text + at - 4, &away, 4);
+        }
+    }
+    text[at] = 0xc3;
+    assert_true(at < UNTYPED_OFF);
+}
+
+static void untyped_names_may_be_data(void **state)
+{
+    (void)state;
+    enum { COUNT = TL_ARRAY_COUNT(untyped), BASE = 0x1000 };
+    static uint8_t bytes[UNTYPED_OFF + COUNT * UNTYPED_SIZE];
+    static struct tl_extent extents[1 + COUNT] = {
+        {.vaddr = BASE, .size = UNTYPED_OFF, .symbol = true}};
+    struct tl_analysis *analysis;
+    memset(bytes, 0xcc, sizeof bytes);
+    untyped_uses(bytes);
+    for (size_t i = 0; i < COUNT; i++) {
+        size_t off = UNTYPED_OFF + i * UNTYPED_SIZE;
+        memcpy(bytes + off, "\x90\x31\xc0\xc3", 4); // nop; xor eax, eax; ret
+        extents[1 + i] = (struct tl_extent){.vaddr = BASE + off,
+                                            .size = UNTYPED_SIZE,
+                                            .guessed = true,
+                                            .symbol = true,
+                                            .untyped = true,
+                                            .doubted = untyped[i].local};
+    }
+    const struct tl_text text = {.vaddr = BASE, .bytes = bytes, .size = sizeof bytes};
+    const struct tl_module_facts facts = {
+        .text = &text, .text_count = 1, .functions = extents, .function_count = 1 + COUNT};
+    assert_int_equal(tl_analysis_create(&facts, &analysis, NULL), 0);
+    for (size_t i = 0; i < COUNT; i++) {
+        struct tl_site_facts site;
+        for (unsigned part = 0; part < 2; part++) { // its start, and code behind that
+            assert_int_equal(tl_analysis_site(analysis, extents[1 + i].vaddr + part, &site, NULL),
+                             0);
+            if (site.refusal != (untyped[i].data ? TL_REFUSE_UNKNOWN_CODE : TL_REFUSE_NONE))
+                fail_msg("name %zu, byte %u: %s", i, part, tl_refusal_text(site.refusal));
+        }
+    }
+    tl_analysis_destroy(analysis);
+}
+
 static void hostile_facts_are_errors(void **state)
 {
     (void)state;
@@ -398,6 +487,7 @@ int main(void)
         cmocka_unit_test(site_insns_run_straight_on),
         cmocka_unit_test(padding_is_owned_by_no_code),
         cmocka_unit_test(ranges_from_metadata_are_kept),
+        cmocka_unit_test(untyped_names_may_be_data),
         cmocka_unit_test(hostile_facts_are_errors),
     };
     return cmocka_run_group_tests(tests, victim_setup, victim_teardown);

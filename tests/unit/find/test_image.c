@@ -108,6 +108,7 @@ static void sizes_are_guessed(void **state)
     assert_true(no_size->size >= 2 && no_size->size <= 3);
     assert_true(no_type->size_guessed);
     assert_int_equal(no_type->size, 6);
+    assert_true(no_type->untyped && !no_size->untyped);
     const struct tl_symbol *symbol;
     size_t count = tl_image_symbols(image, &symbol);
     for (size_t i = 0; i < count; i++) {

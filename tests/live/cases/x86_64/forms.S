@@ -24,11 +24,11 @@
     ret
     formend thunk_target
 
-// C017: data between functions.
-.Lbetween:
+// C017: data between functions, with a name that does not say so.
+between:
     .quad 0x1122334455667788
     form reads_between
-    mov .Lbetween(%rip), %rax
+    mov between(%rip), %rax
     ret
     formend reads_between
 
