@@ -90,6 +90,7 @@ struct tl_arch {
     // C function gives back as they were. For the depth of a stack only, never for dead registers.
     tl_regset general_regs; // all that data flow follows, the stack pointer included
     uint8_t fp_reg;
+    uint8_t link_reg; // where stores_return is: the register that calls leave their return address in
     tl_regset kept_regs;
     tl_regset value_regs; // what functions are given arguments and give values back in
     void (*stack)(const struct tl_insn *insn, struct tl_stack_step *out);

@@ -45,6 +45,7 @@ uint64_t tl_regs_thread_pointer(const struct tl_regs *regs);
 // The register that calls leave their return address in. 0: it is on the stack.
 tl_addr tl_regs_link(const struct tl_regs *regs);
 void tl_regs_set_pc(struct tl_regs *regs, tl_addr pc);
+void tl_regs_set_link(struct tl_regs *regs, tl_addr link);
 // The thread runs code of the instruction set this was built for (not 32-bit code on a 64-bit
 // kernel).
 bool tl_regs_native(const struct tl_regs *regs);
@@ -185,6 +186,14 @@ struct tl_sigreturn_code {
     size_t size;
 };
 extern const struct tl_sigreturn_code tl_sigreturn_code;
+// The registers that the kernel keeps on the stack for a signal handler, as far as it takes to know them again:
+// size bytes, the link register link_off bytes behind their beginning. size 0: calls leave nothing in a register.
+#define TL_SAVED_REGS_SIZE_MAX 320
+extern const struct tl_saved_regs {
+    size_t size, link_off;
+} tl_saved_regs;
+// Whether bytes look like them; their pc and stack pointer, if so.
+bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp);
 // Where registers lie in what the kernel hands to a program of a probe: arguments, return value.
 extern const int tl_kernel_args[6], tl_kernel_return;
 

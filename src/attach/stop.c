@@ -417,26 +417,40 @@ int tl_target_thread_view(struct tl_target *target, size_t index, struct tl_thre
     return 0;
 }
 
-struct set_pc_job {
+struct set_job {
     struct tl_target *target;
     struct tl_task *task;
-    tl_addr pc;
+    void (*set)(struct tl_regs *regs, tl_addr addr);
+    tl_addr addr;
 };
 
-static int set_pc_run(void *opaque)
+static int set_run(void *opaque)
 {
-    struct set_pc_job *job = opaque;
-    tl_regs_set_pc(&job->task->regs, job->pc);
+    struct set_job *job = opaque;
+    job->set(&job->task->regs, job->addr);
     return tl_trace_set_regs(job->target, job->task->tid, &job->task->regs);
+}
+
+static int thread_set(struct tl_target *target, size_t index,
+                      void (*set)(struct tl_regs *regs, tl_addr addr), tl_addr addr,
+                      struct tl_diag *diag)
+{
+    if (index >= target->task_count || target->task[index]->state != TL_TASK_STOPPED)
+        return tl_diag_set(diag, TL_E_USAGE, "pid %d: thread is not stopped", target->pid);
+    struct set_job job = {target, target->task[index], set, addr};
+    if (tl_worker_call(target, set_run, &job, diag) != 0)
+        return tl_gone(target, diag);
+    return 0;
 }
 
 int tl_target_thread_set_pc(struct tl_target *target, size_t index, tl_addr pc,
                             struct tl_diag *diag)
 {
-    if (index >= target->task_count || target->task[index]->state != TL_TASK_STOPPED)
-        return tl_diag_set(diag, TL_E_USAGE, "pid %d: thread is not stopped", target->pid);
-    struct set_pc_job job = {target, target->task[index], pc};
-    if (tl_worker_call(target, set_pc_run, &job, diag) != 0)
-        return tl_gone(target, diag);
-    return 0;
+    return thread_set(target, index, tl_regs_set_pc, pc, diag);
+}
+
+int tl_target_thread_set_link(struct tl_target *target, size_t index, tl_addr link,
+                              struct tl_diag *diag)
+{
+    return thread_set(target, index, tl_regs_set_link, link, diag);
 }

@@ -86,6 +86,8 @@ size_t tl_target_thread_count(const struct tl_target *target);
 int tl_target_thread_view(struct tl_target *target, size_t index, struct tl_thread_view *out);
 // Moves a stopped thread's pc.
 int tl_target_thread_set_pc(struct tl_target *target, size_t index, tl_addr pc, struct tl_diag *diag);
+// Changes the register that calls leave their return address in.
+int tl_target_thread_set_link(struct tl_target *target, size_t index, tl_addr link, struct tl_diag *diag);
 
 // Runs run(opaque) on the thread that holds the target, so that the calls it makes here pay for no
 // change of threads. Returns what run returned, or TL_E_SYSTEM when no thread could be had.

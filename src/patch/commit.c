@@ -412,8 +412,9 @@ static const struct window_entry *window_find(const struct window_list *list, tl
     return NULL;
 }
 
-static void stack_word(uint64_t word, void *opaque)
+static void stack_word(tl_addr addr, uint64_t word, void *opaque)
 {
+    (void)addr;
     struct commit *commit = opaque;
     const struct window_list *list = &commit->windows;
     const struct window_entry *entry;

@@ -221,11 +221,34 @@ uint64_t tl_hijack_size(void);
 int tl_hijack_map(struct tl_install *install, struct tl_diag *diag);
 // A header names memory that is such.
 bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *header);
-// All stopped: puts replaced return addresses back, in coroutines' stacks too, and lets no more be replaced. One
-// that a thread in the agent is just about to replace stays, as the agent does. Returns how many.
-size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header);
-// The same. False: a thread stands in the agent, and may replace one more.
+// Code of a file's, not ours.
+bool tl_map_is_text(const struct tl_map *map);
+// All stopped: puts replaced return addresses back, in coroutines' stacks and in registers too, and lets no more be
+// replaced. One that a thread in our code is just about to replace stays, as the code does. writes: what is in the
+// text (NULL: not known). Returns how many.
+size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header,
+                          const struct tl_writes *writes);
+// The same. False: a thread stands in our code, and may replace one more, or is to take one into its register.
 bool tl_hijack_put_back_whole(struct tl_install *install);
+
+// ---- link.c
+// What a function does with the return address in its register: the stack pointer that it is entered with, and
+// where it stores that address. 0: not known.
+struct tl_link {
+    tl_addr entry, place;
+};
+struct tl_link_search {
+    struct tl_target *target;
+    const struct tl_maps *maps;
+    const struct tl_writes *writes; // NULL: not known
+    uint64_t replaced;
+    // What belongs there instead of `replaced`, by entry if that is known. 0: nobody knows.
+    uint64_t (*original)(const struct tl_link *link, void *opaque);
+    void *opaque;
+};
+// All stopped: looks for `replaced` in the link registers of threads, and in those that the kernel keeps on their
+// stacks for signal handlers. Returns how many were put back.
+size_t tl_links_put_back(const struct tl_link_search *search);
 
 // ---- facts.c
 // Measures the counter; takes some milliseconds, so before anything is held.
@@ -263,9 +286,9 @@ int tl_install_close_all(struct tl_install *install, enum tl_refusal reason,
 bool tl_map_is(const struct tl_map *map, const char *path);
 // Puts back what a dead controller left and unmaps idle regions, before new ones come.
 int tl_leftovers_clear(struct tl_target *target, struct tl_diag *diag);
-// Calls visit for every word on the stacks of one thread. False: a stack was too deep to search, or
-// could not be read.
+// Calls visit for every word on the stacks of one thread, and for its link register (addr 0). False: a stack was
+// too deep to search, or could not be read.
 bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,
-                    void (*visit)(uint64_t word, void *opaque), void *opaque);
+                    void (*visit)(tl_addr addr, uint64_t word, void *opaque), void *opaque);
 
 #endif

@@ -25,7 +25,7 @@
 // ---- stacks -------------------------------------------------------------------------------------
 
 static bool range_words(struct tl_target *target, struct tl_range range,
-                        void (*visit)(uint64_t word, void *opaque), void *opaque)
+                        void (*visit)(tl_addr addr, uint64_t word, void *opaque), void *opaque)
 {
     uint64_t words[STACK_CHUNK / 8];
     if (range.end - range.start > TL_STACK_SEARCH_MAX)
@@ -36,17 +36,17 @@ static bool range_words(struct tl_target *target, struct tl_range range,
         if (tl_target_read(target, at, words, size, NULL) != 0)
             return false;
         for (size_t i = 0; i < size / 8; i++)
-            visit(words[i], opaque);
+            visit(at + i * 8, words[i], opaque);
         at += size;
     }
     return true;
 }
 
 bool tl_stack_words(struct tl_target *target, const struct tl_thread_view *view,
-                    void (*visit)(uint64_t word, void *opaque), void *opaque)
+                    void (*visit)(tl_addr addr, uint64_t word, void *opaque), void *opaque)
 {
     if (view->link) // as good as a word: who has just called has it nowhere else
-        visit(view->link, opaque);
+        visit(0, view->link, opaque);
     return range_words(target, view->stack, visit, opaque) &&
            range_words(target, view->alt_stack, visit, opaque);
 }
@@ -373,7 +373,7 @@ static int leftovers_undo(struct tl_target *target, const struct leftovers *left
     for (size_t i = 0; i < leftovers->header_count; i++) {
         struct tl_writes writes = {0};
         // Of idle ones too: a thread may have been about to replace one when its controller left.
-        (void)tl_hijack_put_back(target, &leftovers->header[i].header);
+        (void)tl_hijack_put_back(target, &leftovers->header[i].header, NULL);
         if (leftovers->header[i].header.state != TL_CODE_PREPARED)
             continue;
         size_t standing = 0;
@@ -410,8 +410,9 @@ struct pins {
     bool all; // too many, or a stack that can't be searched
 };
 
-static void pin_word(uint64_t word, void *opaque)
+static void pin_word(tl_addr addr, uint64_t word, void *opaque)
 {
+    (void)addr;
     struct pins *pins = opaque;
     const struct region *region = region_at(pins->leftovers, word);
     tl_addr page = tl_kernel_page_down(word);
@@ -440,7 +441,7 @@ static void pins_find(struct tl_target *target, struct pins *pins)
         pins->all = tl_target_thread_view(target, i, &view) != 0;
         if (pins->all)
             break;
-        pin_word(view.pc, pins);
+        pin_word(0, view.pc, pins);
         pins->all |= !tl_stack_words(target, &view, pin_word, pins);
     }
     qsort(pins->page, pins->count, sizeof pins->page[0], page_compare);

@@ -52,8 +52,9 @@ static bool needs_met(const struct rearm_job *job, size_t plan)
 }
 
 // A saved pc may point between the instructions of a patch. Calls in it return behind it.
-static void word_visit(uint64_t word, void *opaque)
+static void word_visit(tl_addr addr, uint64_t word, void *opaque)
 {
+    (void)addr;
     struct rearm_job *job = opaque;
     const struct tl_write *write = tl_writes_at(&job->install->writes, word);
     if (write && word != write->patch.addr)

@@ -288,8 +288,9 @@ struct standing {
     bool found;
 };
 
-static void standing_word(uint64_t word, void *opaque)
+static void standing_word(tl_addr addr, uint64_t word, void *opaque)
 {
+    (void)addr;
     struct standing *standing = opaque;
     const struct tl_write *write = tl_writes_at(standing->writes, word);
     const struct tl_map *map = tl_maps_at(&standing->text->maps, word);
@@ -305,7 +306,7 @@ static bool anybody_standing(struct tl_target *target, const struct tl_text_view
         struct tl_thread_view view;
         if (tl_target_thread_view(target, i, &view) != 0)
             return true;
-        standing_word(view.pc, &standing);
+        standing_word(0, view.pc, &standing);
         standing.found |= !tl_stack_words(target, &view, standing_word, &standing);
     }
     return standing.found;

@@ -6,7 +6,8 @@
 // still holds the trampoline's address, and lies in executable memory; the target's own words are
 // believed no further. Where return addresses come in a register the word lies where the function
 // stores it (proved by the session), and is the frame's that came there last: what a live frame
-// calls lies below all that it stores, so no other frame came later and began above the word.
+// calls lies below all that it stores, so no other frame came later and began above the word. Before that it is in
+// the register (link.c).
 #include "base/page.h"
 #include "patch/install.h"
 
@@ -44,7 +45,7 @@ static int words_write(struct tl_target *target, tl_addr addr, const void *buf, 
 
 // ---- text ---------------------------------------------------------------------------------------
 
-static bool map_is_text(const struct tl_map *map)
+bool tl_map_is_text(const struct tl_map *map)
 {
     return (map->prot & TL_PROT_EXEC) && map->inode && !tl_map_is(map, TL_CODE_PATH);
 }
@@ -56,7 +57,7 @@ static size_t ranges_collect(const struct tl_maps *maps, struct tl_range *range)
     size_t count = 0;
     for (size_t i = 0; i < maps->count; i++) {
         const struct tl_map *map = &maps->map[i];
-        if (!map_is_text(map))
+        if (!tl_map_is_text(map))
             continue;
         if (count && range[count - 1].end == map->start)
             range[count - 1].end = map->end;
@@ -238,12 +239,17 @@ static bool outlived(const struct waiting_list *keyed, const struct waiting *slo
     return false;
 }
 
+static bool is_code(const struct tl_maps *maps, tl_addr addr)
+{
+    const struct tl_map *map = tl_maps_at(maps, addr);
+    return map && (map->prot & TL_PROT_EXEC);
+}
+
 static bool slot_put_back(struct tl_target *target, const struct tl_maps *maps,
                           const struct waiting *slot, tl_addr trampoline)
 {
     uint64_t word;
-    const struct tl_map *map = tl_maps_at(maps, slot->original);
-    return map && (map->prot & TL_PROT_EXEC) &&
+    return is_code(maps, slot->original) &&
            tl_target_read(target, slot->place, &word, sizeof word, NULL) == 0 &&
            word == trampoline &&
            tl_target_write(target, slot->place, &slot->original, sizeof slot->original, NULL,
@@ -271,6 +277,25 @@ static size_t list_put_back(struct tl_target *target, const struct tl_maps *maps
     }
     free(keyed.slot);
     return count;
+}
+
+struct registers {
+    const struct waiting_list *list;
+    const struct tl_maps *maps;
+};
+
+// The frame's that came last, of all that were entered with that stack pointer, or store the address there.
+static uint64_t link_original(const struct tl_link *link, void *opaque)
+{
+    const struct registers *registers = opaque;
+    const struct waiting *found = NULL;
+    for (size_t i = 0; i < registers->list->count; i++) {
+        const struct waiting *slot = &registers->list->slot[i];
+        bool fits = link->entry ? slot->key == link->entry : slot->place == link->place;
+        if (fits && (!found || slot->since > found->since))
+            found = slot;
+    }
+    return found && is_code(registers->maps, found->original) ? found->original : 0;
 }
 
 // The kernel's page, counted from that of the first slot, that part `index` of the slots lies in.
@@ -322,7 +347,8 @@ static void places_find(struct tl_target *target, const struct tl_code_header *h
     free(place);
 }
 
-size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header)
+size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header,
+                          const struct tl_writes *writes)
 {
     struct tl_maps maps;
     struct waiting_list list = {.slot = NULL};
@@ -351,6 +377,14 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
     if (ours) {
         places_find(target, header, &list);
         count = list_put_back(target, &maps, &list, trampoline);
+        struct registers registers = {&list, &maps};
+        const struct tl_link_search search = {.target = target,
+                                              .maps = &maps,
+                                              .writes = writes,
+                                              .replaced = trampoline,
+                                              .original = link_original,
+                                              .opaque = &registers};
+        count += list.count ? tl_links_put_back(&search) : 0;
     }
     free(list.slot);
     free(there);
@@ -361,17 +395,21 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
 bool tl_hijack_put_back_whole(struct tl_install *install)
 {
     struct tl_target *target = install->target;
-    const struct tl_code_header *header = &install->header;
     struct tl_thread_view view;
-    if (!header->hijack_addr)
+    struct tl_maps maps;
+    bool whole = true;
+    if (!install->header.hijack_addr)
         return true;
-    (void)tl_hijack_put_back(target, header);
-    for (size_t i = 0; i < tl_target_thread_count(target); i++) {
-        if (tl_target_thread_view(target, i, &view) == 0 &&
-            view.pc - header->agent_addr < header->agent_size)
-            return false;
+    (void)tl_hijack_put_back(target, &install->header, &install->writes);
+    if (tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
+        return false;
+    for (size_t i = 0; i < tl_target_thread_count(target) && whole; i++) {
+        const struct tl_map *map =
+            tl_target_thread_view(target, i, &view) == 0 ? tl_maps_at(&maps, view.pc) : NULL;
+        whole = !map || !tl_map_is(map, TL_CODE_PATH);
     }
-    return true;
+    tl_maps_deinit(&maps);
+    return whole;
 }
 
 static int end_run(void *opaque)

@@ -215,8 +215,9 @@ struct slot_search {
     bool found;
 };
 
-static void slot_word(uint64_t word, void *opaque)
+static void slot_word(tl_addr addr, uint64_t word, void *opaque)
 {
+    (void)addr;
     struct slot_search *search = opaque;
     search->found |= word == search->restorer;
     for (size_t i = 0; i < search->install->mapped_count; i++) {
@@ -234,7 +235,7 @@ static bool slots_left(const struct tl_traps *traps)
         struct tl_thread_view view;
         if (tl_target_thread_view(target, i, &view) != 0)
             return false;
-        slot_word(view.pc, &search);
+        slot_word(0, view.pc, &search);
         if (!tl_stack_words(target, &view, slot_word, &search))
             return false;
     }

@@ -40,6 +40,7 @@ const struct tl_arch tl_arch_arm64 = {
     .bound = tl_arm64_bound,
     .general_regs = 0xffffffff,
     .fp_reg = 29,
+    .link_reg = 30,
     .kept_regs = 0x3ff80000, // x19 to x29: AAPCS64, "General-purpose Registers"
     .value_regs = 0x1ff,     // x0 to x8
     .stack = tl_arm64_stack,

@@ -91,6 +91,25 @@ void tl_regs_set_pc(struct tl_regs *regs, tl_addr pc)
     regs->word[WORD_PC] = pc;
 }
 
+void tl_regs_set_link(struct tl_regs *regs, tl_addr link)
+{
+    regs->word[REG_LR] = link;
+}
+
+// struct sigcontext from x0 on: regs[31], sp, pc, pstate, 8 bytes of nothing, and the head of the first record,
+// struct fpsimd_context, which is always there (include/uapi/asm/sigcontext.h, Linux 6.12).
+enum { SAVED_RECORD = (WORD_COUNT + 1) * 8, RECORD_MAGIC = 0x46508001, RECORD_SIZE = 528 };
+const struct tl_saved_regs tl_saved_regs = {SAVED_RECORD + 8, REG_LR * 8};
+_Static_assert(SAVED_RECORD + 8 <= TL_SAVED_REGS_SIZE_MAX, "they fit");
+
+bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp)
+{
+    const uint32_t head[2] = {RECORD_MAGIC, RECORD_SIZE};
+    memcpy(sp, bytes + WORD_SP * 8, sizeof *sp);
+    memcpy(pc, bytes + WORD_PC * 8, sizeof *pc);
+    return memcmp(bytes + SAVED_RECORD, head, sizeof head) == 0;
+}
+
 // A 32-bit thread gives a set of another size.
 bool tl_regs_native(const struct tl_regs *regs)
 {

@@ -43,6 +43,7 @@ const struct tl_arch tl_arch_riscv64 = {
     .bound = tl_riscv64_bound,
     .general_regs = 0xfffffffe,
     .fp_reg = 8,
+    .link_reg = 1,
     .kept_regs = 0xffc0300, // s0 to s11: RISC-V psABI, "Integer Register Convention"
     .value_regs = 0x3fc00,  // a0 to a7
     .stack = tl_riscv64_stack,

@@ -95,6 +95,22 @@ void tl_regs_set_pc(struct tl_regs *regs, tl_addr pc)
     regs->word[WORD_PC] = pc;
 }
 
+void tl_regs_set_link(struct tl_regs *regs, tl_addr link)
+{
+    regs->word[REG_RA] = link;
+}
+
+// struct sigcontext begins with the same words. None is always the same: what is found must be a pc in text, with a
+// stack pointer that a replaced return address belongs to, or it is left alone.
+const struct tl_saved_regs tl_saved_regs = {(REG_SP + 1) * 8, REG_RA * 8};
+
+bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp)
+{
+    memcpy(pc, bytes + WORD_PC * 8, sizeof *pc);
+    memcpy(sp, bytes + REG_SP * 8, sizeof *sp);
+    return true;
+}
+
 // A 32-bit thread gives a set of another size.
 bool tl_regs_native(const struct tl_regs *regs)
 {

@@ -88,6 +88,19 @@ void tl_regs_set_pc(struct tl_regs *regs, tl_addr pc)
     regs_store(regs, &user);
 }
 
+void tl_regs_set_link(struct tl_regs *regs, tl_addr link)
+{
+    (void)regs, (void)link; // calls leave it on the stack
+}
+
+const struct tl_saved_regs tl_saved_regs = {0, 0};
+
+bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp)
+{
+    (void)bytes, (void)pc, (void)sp;
+    return false;
+}
+
 bool tl_regs_native(const struct tl_regs *regs)
 {
     return regs->size == sizeof(struct user_regs_struct) && regs_user(regs).cs == CS_USER_64;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdexcept>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -148,6 +149,94 @@ static int exceptions_again()
     return sum == 21 * 6 ? 0 : 1;
 }
 
+// ---- return addresses that are in a register still --------------------------------------------------------
+
+// Waits until go is set, with its return address where it came, says first that it is inside, and returns.
+// early_stores then stores the address where it likes and calls throws_now.
+struct early {
+    int inside, go;
+};
+extern "C" uint64_t early_returns(struct early *at);
+extern "C" uint64_t early_stores(struct early *at);
+
+extern "C" __attribute__((used)) uint64_t throws_now()
+{
+    throw std::runtime_error("bottom");
+}
+
+#if defined __x86_64__
+#define EARLY "movl $1, (%rdi)\n 1: cmpl $0, 4(%rdi)\n je 1b\n"
+#define STORES "sub $24, %rsp\n .cfi_adjust_cfa_offset 24\n call throws_now\n add $24, %rsp\n"
+#elif defined __aarch64__
+#define EARLY "mov w1, #1\n str w1, [x0]\n 1: ldr w1, [x0, #4]\n cbz w1, 1b\n"
+#define STORES                                                                                     \
+    "sub sp, sp, #48\n .cfi_adjust_cfa_offset 48\n stp x29, x30, [sp, #16]\n"                      \
+    ".cfi_offset x29, -32\n .cfi_offset x30, -24\n"                                               \
+    "bl throws_now\n ldp x29, x30, [sp, #16]\n add sp, sp, #48\n"
+#else
+#define EARLY "li a1, 1\n sw a1, 0(a0)\n 1: lw a1, 4(a0)\n beqz a1, 1b\n"
+#define STORES                                                                                     \
+    "addi sp, sp, -48\n .cfi_adjust_cfa_offset 48\n sd ra, 24(sp)\n .cfi_offset ra, -24\n"        \
+    "call throws_now\n ld ra, 24(sp)\n addi sp, sp, 48\n"
+#endif
+#define FUNCTION(name, code)                                                                       \
+    __asm__(".text\n .p2align 2\n .globl " #name "\n .type " #name ", %function\n" #name ":\n"     \
+            ".cfi_startproc\n" code "ret\n .cfi_endproc\n .size " #name ", . - " #name "\n");
+FUNCTION(early_returns, EARLY)
+FUNCTION(early_stores, EARLY STORES)
+
+static struct early early[3];
+static volatile int handler_inside, handler_go;
+
+template <uint64_t function(struct early *)> static void *early_thread(void *at)
+{
+    try {
+        (void)function(static_cast<struct early *>(at));
+    } catch (const std::runtime_error &error) {
+        return at;
+    }
+    return nullptr;
+}
+
+static void early_handler(int)
+{
+    handler_inside++;
+    while (!handler_go)
+        sched_yield();
+    throw std::runtime_error("handler");
+}
+
+// One goes on to store it, one is left by an exception of a handler that stands there, one by one of a handler that
+// comes later.
+static int registers()
+{
+    static void *(*const body[3])(void *) = {early_thread<early_stores>, early_thread<early_returns>,
+                                             early_thread<early_returns>};
+    pthread_t thread[3];
+    int bad = 0;
+    wait_for_line("before");
+    signal(SIGUSR1, early_handler);
+    for (int i = 0; i < 3; i++) {
+        if (pthread_create(&thread[i], nullptr, body[i], &early[i]) != 0)
+            return 1;
+        while (!__atomic_load_n(&early[i].inside, __ATOMIC_ACQUIRE))
+            sched_yield();
+    }
+    pthread_kill(thread[1], SIGUSR1);
+    while (handler_inside < 1)
+        sched_yield();
+    wait_for_line("inside");
+    __atomic_store_n(&early[0].go, 1, __ATOMIC_RELEASE);
+    handler_go = 1;
+    pthread_kill(thread[2], SIGUSR1);
+    for (int i = 0; i < 3; i++) {
+        void *caught;
+        pthread_join(thread[i], &caught);
+        bad += caught != &early[i];
+    }
+    return bad ? 1 : 0;
+}
+
 // ---- a child that owes returns ------------------------------------------------------------------------
 
 PROBED uint64_t forks(uint64_t depth)
@@ -234,6 +323,8 @@ int main(int argc, char **argv)
         return exceptions();
     if (!strcmp(mode, "exceptions_again"))
         return exceptions_again();
+    if (!strcmp(mode, "registers"))
+        return registers();
     if (!strcmp(mode, "children"))
         return children();
     if (!strcmp(mode, "another_unwinder") && argc > 2)

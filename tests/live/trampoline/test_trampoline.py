@@ -17,15 +17,18 @@ del sys.argv[1:6]
 Case.trapless = TRAPLESS
 WAY = ("--return", "trampoline")
 END_S = 20 * SLOW  # for a program or the command to end
-FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "wide", "catches_wide", "forks")
+FUNCTIONS = ("leaf", "holds", "suspends", "throws", "catches", "wide", "catches_wide", "forks", "early_stores",
+             "early_returns")
 OTHER_UNWINDERS = ("libunwind.so.8", "libunwind.so.1")
 # What has returned when the program is at "inside", and at its end.
-INSIDE = {"main_stack": {}, "coroutines": {}, "exceptions": {}, "exceptions_again": {"catches": 20}}
+INSIDE = {"main_stack": {}, "coroutines": {}, "exceptions": {}, "exceptions_again": {"catches": 20},
+          "registers": {}}
 END = {
     "main_stack": {"leaf": 2, "holds": 27},
     "coroutines": {"leaf": 4, "suspends": 4},
     "exceptions": {"catches": 2, "throws": 0},
     "exceptions_again": {"catches": 20, "catches_wide": 1, "wide": 0, "throws": 0},
+    "registers": {"early_stores": 0, "early_returns": 0},
     "children": {"forks": 420},
 }
 
@@ -60,7 +63,8 @@ class Victim:
 
 # By processor: landing pads, a probe's bytes, a breakpoint.
 CODE = {"x86_64": ((b"\xf3\x0f\x1e\xfa",), 5, b"\xcc"),
-        "aarch64": ((b"\x5f\x24\x03\xd5", b"\x3f\x23\x03\xd5"), 4, b"\x00\x00\x20\xd4")}
+        "aarch64": ((b"\x5f\x24\x03\xd5", b"\x3f\x23\x03\xd5"), 4, b"\x00\x00\x20\xd4"),
+        "riscv64": ((b"\x17\x00\x00\x00",), 4, b"\x02\x90")}
 PADS, PATCH_SIZE, BREAKPOINT = CODE[os.uname().machine]
 
 
