@@ -147,6 +147,8 @@ struct tl_arch {
     bool (*simulation)(const struct tl_insn *insn, struct tl_simulation *out);
     // It needs registers only, so that it can always be done.
     bool (*simulation_alone)(const struct tl_simulation *insn);
+    // A slot costs less at a hit. NULL: never.
+    bool (*simulation_slow)(const struct tl_simulation *insn);
     // Does the work. false: not here; nothing was changed.
     bool (*simulate)(const struct tl_simulation *insn, struct tl_simulate_state *state,
                      const struct tl_simulate_memory *memory);

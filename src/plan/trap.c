@@ -77,7 +77,9 @@ static enum tl_refusal rung_choose(const struct trap_run *run, struct trap_site 
         return TL_REFUSE_SHADOW_STACK;
     if (site->request->on_taken && !site->has_simulation)
         return TL_REFUSE_NO_SIMULATOR;
-    if (allowed(run, TL_RUNG_SIMULATE) && site->has_simulation)
+    const struct tl_arch *arch = run->options->arch;
+    bool slow = arch->simulation_slow && arch->simulation_slow(&site->simulation);
+    if (allowed(run, TL_RUNG_SIMULATE) && site->has_simulation && !(slow && allowed(run, TL_RUNG_SLOT)))
         site->rung = TL_RUNG_SIMULATE;
     else if (allowed(run, TL_RUNG_SLOT))
         site->rung = TL_RUNG_SLOT;

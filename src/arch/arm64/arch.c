@@ -54,6 +54,7 @@ const struct tl_arch tl_arch_arm64 = {
     .emit_retarget = tl_arm64_emit_retarget,
     .simulation = tl_arm64_simulation,
     .simulation_alone = tl_arm64_simulation_alone,
+    .simulation_slow = tl_arm64_simulation_slow,
     .simulate = tl_arm64_simulate,
     .breakpoint = {0x80, 0x8d, 0x2e, 0xd4}, // brk #0x746c, which nobody else uses
     .breakpoint_size = 4,

@@ -25,6 +25,7 @@ bool tl_arm64_emit_retarget(const struct tl_insn *insn, tl_addr to, uint8_t *out
 
 bool tl_arm64_simulation(const struct tl_insn *insn, struct tl_simulation *out);
 bool tl_arm64_simulation_alone(const struct tl_simulation *insn);
+bool tl_arm64_simulation_slow(const struct tl_simulation *insn);
 // Freestanding: also in the agent.
 bool tl_arm64_simulate(const struct tl_simulation *insn, struct tl_simulate_state *state,
                        const struct tl_simulate_memory *memory);

@@ -162,8 +162,6 @@ static inline void tl_context_go(struct tl_simulate_state *state, uint64_t pc)
 
 // ---- memory that can't fault --------------------------------------------------------------------
 
-#define TL_FRAME_RECORD_SIZE 16u
-
 // The kernel has just written the frame record, right below the stack pointer, and the end of the records.
 struct tl_frame_view {
     const struct tl_signal_context *context;
@@ -180,10 +178,18 @@ static inline struct tl_frame_view tl_frame_look(const struct tl_signal_context 
 // it needs would be saved for all.
 __attribute__((noinline)) static uint64_t tl_frame_free(const struct tl_frame_view *view)
 {
-    const struct tl_context_record *end = tl_context_find(view->context, 0);
-    if (!end || tl_context_find(view->context, TL_RECORD_EXTRA))
-        return 0;
-    return (uintptr_t)end + sizeof *end;
+    uint32_t at = 0;
+    while (at <= TL_CONTEXT_RECORDS_SIZE - sizeof(struct tl_context_record)) {
+        const struct tl_context_record *record =
+            (const struct tl_context_record *)(const void *)(view->context->records + at);
+        if (record->magic == 0)
+            return (uintptr_t)record + sizeof *record;
+        if (record->magic == TL_RECORD_EXTRA || record->size < 16 || record->size % 16 != 0 ||
+            record->size > TL_CONTEXT_RECORDS_SIZE)
+            break;
+        at += record->size;
+    }
+    return 0;
 }
 
 // The pages of the bytes: that of the frame record, or that of the records' end.

@@ -47,6 +47,9 @@ enum { INDEX_NONE, INDEX_PRE, INDEX_POST };
 #define TL_PSTATE_BTYPE_SHIFT 10
 #define TL_PSTATE_BTYPE (UINT64_C(3) << TL_PSTATE_BTYPE_SHIFT)
 
+// The kernel's frame record, right below the stack pointer that a signal came at.
+#define TL_FRAME_RECORD_SIZE 16u
+
 // Does the instruction's work: registers, PSTATE (tl_simulate_state.flags), memory, pc. false: it
 // can't be done here as the processor would do it; nothing was changed.
 bool tl_arm64_simulate(const struct tl_simulation *insn, struct tl_simulate_state *state,

@@ -167,6 +167,15 @@ bool tl_arm64_simulation(const struct tl_insn *insn, struct tl_simulation *out)
     return true;
 }
 
+// Only what the kernel wrote last, right below the stack pointer, is known to be memory without a look at all that it
+// wrote (signal_frame.h).
+bool tl_arm64_simulation_slow(const struct tl_simulation *insn)
+{
+    bool stores = (insn->kind == SIMULATE_PAIR || insn->kind == SIMULATE_SINGLE) &&
+                  !(insn->operand & TRANSFER_LOAD);
+    return stores && insn->index != INDEX_POST && (int64_t)insn->value < -(int64_t)TL_FRAME_RECORD_SIZE;
+}
+
 // What needs nothing but registers is always done; not in guarded pages, where it faults if a
 // branch led to it.
 bool tl_arm64_simulation_alone(const struct tl_simulation *insn)

@@ -2,6 +2,7 @@
 // get a new target, counts behind the instruction, loops. What a detour does is tested in tests/unit/emit.
 #include "arch/arch.h"
 #include "plan/plan.h"
+#include "plan/trap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -352,6 +353,57 @@ static void each_size_of_addresses_and_pages_is_planned_for(void **state)
     w.space = NULL;
 }
 
+// A push of more than 16 bytes is simulated only where it may not have a slot: proving that its memory is there takes
+// longer.
+static void deep_stores_have_slots(void **state)
+{
+    enum {
+        SIMULATE = TL_RUNG_BIT(TL_RUNG_SIMULATE),
+        SLOT = TL_RUNG_BIT(TL_RUNG_SLOT),
+        BOTH = SIMULATE | SLOT
+    };
+    static const struct {
+        uint32_t word;
+        unsigned rungs;
+        enum tl_rung rung;
+    } cases[] = {
+        {0xa9bf7bfd, BOTH, TL_RUNG_SIMULATE},     // stp x29, x30, [sp, #-16]!
+        {0xa9be7bfd, BOTH, TL_RUNG_SLOT},         // stp x29, x30, [sp, #-32]!
+        {0xa9be7bfd, SIMULATE, TL_RUNG_SIMULATE}, // the same
+        {0x6db823e9, BOTH, TL_RUNG_SLOT},         // stp d9, d8, [sp, #-128]!
+        {0xf81f0fe0, BOTH, TL_RUNG_SIMULATE},     // str x0, [sp, #-16]!
+        {0xf8100fe0, BOTH, TL_RUNG_SLOT},         // str x0, [sp, #-256]!
+        {0xa9027bfd, BOTH, TL_RUNG_SIMULATE},     // stp x29, x30, [sp, #32]
+        {0xa8c27bfd, BOTH, TL_RUNG_SIMULATE},     // ldp x29, x30, [sp], #32
+        {0xa93e7bfd, BOTH, TL_RUNG_SLOT},         // stp x29, x30, [sp, #-32]
+        {0xa97e7bfd, BOTH, TL_RUNG_SIMULATE},     // ldp x29, x30, [sp, #-32]
+        {0xd503201f, BOTH, TL_RUNG_SIMULATE},     // nop
+    };
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(cases); i++) {
+        const struct tl_trap_options options = {
+            .arch = &tl_arch_arm64, .rungs = cases[i].rungs, .faults = TL_FAULT_ANY};
+        const struct tl_space_options space = {.mapping_limit = 100,
+                                               .page_size = 4096,
+                                               .addr_min = TL_SPACE_ADDR_MIN,
+                                               .addr_max = SPACE_END};
+        struct tl_plan_request request = {.bias = (int64_t)BIAS, .action = TL_ACTION_COUNT};
+        struct tl_trap_set *set = NULL;
+        request.facts.vaddr = TEXT;
+        request.facts.insn_count = 1;
+        assert_int_equal(tl_arch_arm64.decode((const uint8_t *)&cases[i].word, INSN_SIZE, TEXT,
+                                              &request.facts.insn[0]),
+                         0);
+        assert_int_equal(tl_space_create(&space, &w.space, NULL), 0);
+        assert_int_equal(tl_plan_traps(&options, w.space, &request, 1, &set, NULL), 0);
+        if (tl_trap_plan(set, 0)->rung != cases[i].rung)
+            fail_msg("%08x: %s", cases[i].word, tl_rung_text(tl_trap_plan(set, 0)->rung));
+        tl_trap_set_destroy(set);
+        tl_space_destroy(w.space);
+    }
+    w.space = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +417,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(each_size_of_addresses_and_pages_is_planned_for, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(deep_stores_have_slots, setup, teardown),
         cmocka_unit_test_setup_teardown(loops_are_led_past_the_count, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
