@@ -348,7 +348,20 @@ static bool branch_bound(const struct search *search, uint32_t at, bool taken, u
            (reg == index || is_cut(search, at, reg, index, cut)) && *count <= TABLE_ENTRIES_MAX;
 }
 
-// The number of entries that a check before the load allows; 0: none found.
+// The bound that an index has from the instruction that made it; 0: none.
+static uint64_t made_bound(const struct search *search, uint32_t at, unsigned index)
+{
+    struct tl_insn insn;
+    unsigned reg;
+    uint64_t count;
+    return tl_decode_at(search->analysis, search->graph->node[at].addr, true, &insn) &&
+                   search->analysis->arch->below(&insn, &reg, &count) && reg == index &&
+                   count <= TABLE_ENTRIES_MAX
+               ? count
+               : 0;
+}
+
+// The number of entries that a check or a mask before the load allows; 0: none found.
 static uint64_t table_bound(const struct search *search, uint32_t node, unsigned index)
 {
     unsigned cut = 0;
@@ -371,7 +384,7 @@ static uint64_t table_bound(const struct search *search, uint32_t node, unsigned
             index = def.a;
             cut = def.size != 0 ? def.size : cut;
         } else if (def.kind != TL_DEF_KEEP) {
-            return 0;
+            return made_bound(search, node, index);
         }
     }
     return 0;

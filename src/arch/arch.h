@@ -85,6 +85,8 @@ struct tl_arch {
     // *reg is, unsigned, below *count. false: they prove no such thing. Bounds of jump tables.
     bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
                   unsigned *reg, uint64_t *count);
+    // Whether what insn leaves in general register *reg is, unsigned, below *count: a masked index.
+    bool (*below)(const struct tl_insn *insn, unsigned *reg, uint64_t *count);
 
     // The stack pointer and fp_reg, the register that frames are kept in. kept_regs: those that a
     // C function gives back as they were. For the depth of a stack only, never for dead registers.

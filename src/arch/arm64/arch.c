@@ -38,6 +38,7 @@ const struct tl_arch tl_arch_arm64 = {
     .define = tl_arm64_define,
     .address = tl_arm64_address,
     .bound = tl_arm64_bound,
+    .below = tl_arm64_below,
     .general_regs = 0xffffffff,
     .fp_reg = 29,
     .link_reg = 30,

@@ -11,6 +11,7 @@ void tl_arm64_define(const struct tl_insn *insn, unsigned reg, struct tl_definit
 bool tl_arm64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
 bool tl_arm64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken, unsigned *reg,
                     uint64_t *count);
+bool tl_arm64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count);
 // A load or store that leaves its base register changed: by how much. false: it doesn't.
 bool tl_arm64_writes_back(const struct tl_insn *insn, unsigned *base, int64_t *plus);
 void tl_arm64_stack(const struct tl_insn *insn, struct tl_stack_step *out);

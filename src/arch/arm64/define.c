@@ -277,3 +277,18 @@ bool tl_arm64_bound(const struct tl_insn *compare, const struct tl_insn *branch,
     *count = ((uint64_t)bits(word, 10, 12) << (bits(word, 22, 1) ? 12 : 0)) + (inclusive ? 1 : 0);
     return true;
 }
+
+// and, ands with a constant of ones from bit 0 on; ubfm that takes a field to bit 0 (lsr, ubfx, uxtb, uxth).
+bool tl_arm64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count)
+{
+    uint32_t word = tl_arm64_word(insn), from = bits(word, 16, 6), last = bits(word, 10, 6);
+    bool wide = bits(word, 31, 1) != 0;
+    bool is_and = (word & 0x1f800000) == 0x12000000 && (bits(word, 29, 2) & 1) == bits(word, 30, 1);
+    bool is_field = (word & 0x7f800000) == 0x53000000;
+    if (bits(word, 22, 1) != wide || (!is_and && !is_field) || (is_and && from != 0) ||
+        last < from || last > (wide ? 63u : 31u) || bits(word, 0, 5) == 31)
+        return false;
+    *reg = bits(word, 0, 5);
+    *count = last - from < 63 ? (uint64_t)1 << (last - from + 1) : UINT64_MAX;
+    return true;
+}

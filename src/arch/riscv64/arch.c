@@ -41,6 +41,7 @@ const struct tl_arch tl_arch_riscv64 = {
     .define = tl_riscv64_define,
     .address = tl_riscv64_address,
     .bound = tl_riscv64_bound,
+    .below = tl_riscv64_below,
     .general_regs = 0xfffffffe,
     .fp_reg = 8,
     .link_reg = 1,

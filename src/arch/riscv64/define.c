@@ -297,6 +297,22 @@ bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branc
     return false;
 }
 
+// andi and c.andi with a constant that is not negative.
+bool tl_riscv64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count)
+{
+    uint32_t word = tl_riscv64_word(insn);
+    if (insn->size == 4 && (word & 0x8000707f) == 0x7013) {
+        *reg = bits(word, 7, 5);
+        *count = (uint64_t)bits(word, 20, 12) + 1;
+    } else if (insn->size == 2 && (word & 0xfc03) == 0x8801) {
+        *reg = 8 + bits(word, 7, 3);
+        *count = (uint64_t)bits(word, 2, 5) + 1;
+    } else {
+        return false;
+    }
+    return *reg != 0;
+}
+
 // ---- the stack ------------------------------------------------------------------------------------------
 
 void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out)

@@ -11,6 +11,7 @@ void tl_riscv64_define(const struct tl_insn *insn, unsigned reg, struct tl_defin
 bool tl_riscv64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
 bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
                       unsigned *reg, uint64_t *count);
+bool tl_riscv64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count);
 void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
 // An addition of a constant, whatever its form (li, lui, auipc, mv, addi and their compressed kin): to = from + plus;
 // from 0: plus alone. false: it is none.

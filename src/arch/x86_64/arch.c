@@ -48,6 +48,7 @@ const struct tl_arch tl_arch_x86_64 = {
     .uprobe_breaks = uprobe_breaks,
     .reads_return = tl_x86_64_reads_return,
     .bound = tl_x86_64_bound,
+    .below = tl_x86_64_below,
     .print = tl_x86_64_print,
     .emit_detour = tl_x86_64_emit_detour,
     .emit_jump = tl_x86_64_emit_jump,

@@ -218,3 +218,23 @@ bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch
     *count = limit + (inclusive ? 1 : 0);
     return true;
 }
+
+// and with a constant.
+bool tl_x86_64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count)
+{
+    ZydisDecodedInstruction zydis;
+    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&tl_x86_64_decoder, insn->bytes, insn->size, &zydis,
+                                             operands)) ||
+        zydis.mnemonic != ZYDIS_MNEMONIC_AND || !is_reg(&operands[0]) || operands[0].size < 32 ||
+        operands[1].type != ZYDIS_OPERAND_TYPE_IMMEDIATE)
+        return false;
+    uint64_t mask = operands[1].imm.value.u;
+    if (operands[0].size < 64)
+        mask &= ((uint64_t)1 << operands[0].size) - 1;
+    if (mask == UINT64_MAX)
+        return false;
+    *reg = tl_x86_64_reg_number(operands[0].reg.value);
+    *count = mask + 1;
+    return true;
+}

@@ -12,6 +12,7 @@ void tl_x86_64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
 bool tl_x86_64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 bool tl_x86_64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken, unsigned *reg,
                      uint64_t *count);
+bool tl_x86_64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count);
 // Name of the table row that described an instruction. Static storage.
 const char *tl_x86_64_row_name(unsigned row);
 

@@ -83,6 +83,13 @@ static const char victim_text[] =
     FUNCTION("table_clang", "cmp x0, #1\nb.hi at_tc_exit\nadrp x8, table_of_words\n"
                             "add x8, x8, :lo12:table_of_words\nldrsw x9, [x8, x0, lsl #2]\nadd x8, x8, x9\n"
                             "at_tc_jump: br x8\nat_tc_1: nop\nat_tc_exit: ret\nat_tc_2: nop\nat_tc_ret: ret")
+    FUNCTION("table_mask", "and x0, x0, #1\nadr x1, 1f\nldrb w2, [x1, x0]\nadr x3, at_tm_base\n"
+                           "add x3, x3, w2, sxtb #2\nbr x3\nat_tm_base: nop\nat_tm_ret1: ret\nat_tm_2: nop\n"
+                           "at_tm_ret2: ret\n1: .byte (at_tm_base-at_tm_base)/4, (at_tm_2-at_tm_base)/4, 0x7f, 0x7f")
+    FUNCTION("table_field", "ubfx w0, w0, #3, #1\nadrp x1, table_of_halves_too\n"
+                            "add x1, x1, :lo12:table_of_halves_too\nldrh w2, [x1, w0, uxtw #1]\nadr x3, at_tf_base\n"
+                            "add x3, x3, w2, sxth #2\nbr x3\nat_tf_base: nop\nat_tf_ret1: ret\nat_tf_2: nop\n"
+                            "at_tf_ret2: ret")
     FUNCTION("table_loose", "adrp x1, table_of_bytes\nadd x1, x1, :lo12:table_of_bytes\nldrb w1, [x1, w0, uxtw]\n"
                             "adr x2, at_tl_base\nadd x1, x2, w1, sxtb #2\nbr x1\nat_tl_base: ret")
     // Exits.
@@ -106,6 +113,7 @@ static const char victim_text[] =
     ".section .rodata\n"
     "table_of_bytes: .byte (at_tb_base-at_tb_base)/4, (at_tb_2-at_tb_base)/4, (at_tb_3-at_tb_base)/4, 0x7f\n"
     ".p2align 1\ntable_of_halves: .hword (at_th_base-at_th_base)/4, (at_th_2-at_th_base)/4, 0x7fff\n"
+    "table_of_halves_too: .hword (at_tf_base-at_tf_base)/4, (at_tf_2-at_tf_base)/4, 0x7fff\n"
     ".p2align 2\ntable_of_words: .word at_tc_1-table_of_words, at_tc_2-table_of_words\n";
 // clang-format on
 
@@ -304,6 +312,8 @@ static const struct leaves {
     {"table_h", TL_REFUSE_NONE,
      {{"at_th_exit", TL_EXIT_RET}, {"at_th_ret1", TL_EXIT_RET}, {"at_th_ret2", TL_EXIT_RET}}},
     {"table_clang", TL_REFUSE_NONE, {{"at_tc_exit", TL_EXIT_RET}, {"at_tc_ret", TL_EXIT_RET}}},
+    {"table_mask", TL_REFUSE_NONE, {{"at_tm_ret1", TL_EXIT_RET}, {"at_tm_ret2", TL_EXIT_RET}}},
+    {"table_field", TL_REFUSE_NONE, {{"at_tf_ret1", TL_EXIT_RET}, {"at_tf_ret2", TL_EXIT_RET}}},
     {"table_loose", TL_REFUSE_EXIT_UNKNOWN, {{0}}},
     {"exits_cond", TL_REFUSE_NONE,
      {{"exits_cond", TL_EXIT_COND_TAIL}, {"at_ec1", TL_EXIT_COND_TAIL}, {"at_ec2", TL_EXIT_RET}}},

@@ -396,9 +396,56 @@ static void what_a_kernel_probe_breaks(void **state)
     }
 }
 
+static void what_a_mask_leaves_is_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct tl_arch *arch;
+        size_t size;
+        uint8_t bytes[7];
+        unsigned reg;
+        uint64_t count; // 0: nothing is known
+    } table[] = {
+        {&tl_arch_x86_64, 3, {0x83, 0xe0, 0x07}, 0, 8},        // and $7, %eax
+        {&tl_arch_x86_64, 4, {0x66, 0x83, 0xe0, 0x07}, 0, 0},  // and $7, %ax: the rest stays
+        {&tl_arch_x86_64, 4, {0x48, 0x83, 0xe1, 0x0f}, 1, 16}, // and $15, %rcx
+        {&tl_arch_x86_64, 7, {0x41, 0x81, 0xe1, 0xff, 0xff, 0xff, 0x7f}, 9, 0x80000000},
+        {&tl_arch_x86_64, 4, {0x48, 0x83, 0xe2, 0xff}, 2, 0},   // and $-1, %rdx
+        {&tl_arch_x86_64, 3, {0x83, 0xc8, 0x07}, 0, 0},         // or $7, %eax
+        {&tl_arch_arm64, 4, {0x00, 0x04, 0x00, 0x12}, 0, 4},    // and w0, w0, #3
+        {&tl_arch_arm64, 4, {0xe5, 0x1c, 0x40, 0x92}, 5, 256},  // and x5, x7, #255
+        {&tl_arch_arm64, 4, {0xe5, 0x1c, 0x78, 0x92}, 5, 0},    // and x5, x7, #0xff00
+        {&tl_arch_arm64, 4, {0xe5, 0x04, 0x00, 0x92}, 5, 0},    // and x5, x7, #0x300000003
+        {&tl_arch_arm64, 4, {0x63, 0x08, 0x00, 0x72}, 3, 8},    // ands w3, w3, #7
+        {&tl_arch_arm64, 4, {0x63, 0x08, 0x00, 0x32}, 3, 0},    // orr w3, w3, #7
+        {&tl_arch_arm64, 4, {0x63, 0x08, 0x00, 0x52}, 3, 0},    // eor w3, w3, #7
+        {&tl_arch_arm64, 4, {0x29, 0x10, 0x03, 0x53}, 9, 4},    // ubfx w9, w1, #3, #2
+        {&tl_arch_arm64, 4, {0x29, 0x7c, 0x1d, 0x53}, 9, 8},    // lsr w9, w1, #29
+        {&tl_arch_arm64, 4, {0x29, 0x70, 0x1d, 0x53}, 9, 0},    // lsl w9, w1, #3
+        {&tl_arch_arm64, 4, {0x29, 0xfc, 0x7c, 0xd3}, 9, 16},   // lsr x9, x1, #60
+        {&tl_arch_riscv64, 4, {0x13, 0xf5, 0x75, 0x00}, 10, 8}, // andi a0, a1, 7
+        {&tl_arch_riscv64, 2, {0x3d, 0x8a}, 12, 16},            // c.andi a2, 15
+        {&tl_arch_riscv64, 2, {0x41, 0x9a}, 12, 0},             // c.andi a2, -16
+        {&tl_arch_riscv64, 4, {0x13, 0xf5, 0xf5, 0xff}, 10, 0}, // andi a0, a1, -1
+        {&tl_arch_riscv64, 4, {0x13, 0xf5, 0xf5, 0x7f}, 10, 2048},
+        {&tl_arch_riscv64, 4, {0x13, 0xe5, 0x75, 0x00}, 10, 0}, // ori a0, a1, 7
+    };
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        struct tl_insn insn;
+        unsigned reg = 99;
+        uint64_t count = 0;
+        assert_int_equal(table[i].arch->decode(table[i].bytes, table[i].size, AT, &insn), 0);
+        bool found = table[i].arch->below(&insn, &reg, &count);
+        if (found != (table[i].count != 0) ||
+            (found && (reg != table[i].reg || count != table[i].count)))
+            fail_msg("entry %zu: %u below %llu", i, reg, (unsigned long long)count);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_mask_leaves_is_bounded),
         cmocka_unit_test(examples_decode_to_their_rows),
         cmocka_unit_test(facts_are_exact),
         cmocka_unit_test(odd_bytes),
