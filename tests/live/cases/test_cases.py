@@ -143,7 +143,7 @@ class Forms(Case):
                 self.assertEqual(done.stdout, plain)  # it runs on
 
     def test_one_address_is_one_site(self):
-        _, report = self.same([DRIVE], "alias_one", "alias_two", "alias_*", "thunk_a", "thunk_a")
+        _, report = self.same([DRIVE], "alias_one", "alias_two", "alias_???", "thunk_a", "thunk_a")
         self.assertEqual(report.summary["sites"], 2)
         self.assertEqual(sorted(report.hits.values()), [ROUNDS, ROUNDS])
 
