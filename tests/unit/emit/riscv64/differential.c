@@ -4,7 +4,9 @@
 // shown with the state before the instruction. What a copy does from its boundary on is compared
 // too. Fails if a row was not run, or is one that the processor has not.
 //
-//   differential [SEED [WINDOWS]]      WINDOWS of each row; prints its seed
+//   differential [SEED [WINDOWS [wide]]]      WINDOWS of each row; prints its seed
+//
+// wide: as in programs that are built without the C extension.
 #include "machine.h"
 
 #include <signal.h>
@@ -53,6 +55,7 @@ struct log {
 };
 
 static unsigned long long seed;
+static bool wide_only;
 static uint64_t random_state;
 
 static uint64_t next(void)
@@ -189,7 +192,8 @@ static void filler_put(struct test_case *test)
         const struct row *row = tl_riscv64_row(number);
         bool fits = row->flow == TL_FLOW_NEXT || (row->flow == TL_FLOW_COND && chance(20));
         // Many words have more fields: compressed ones would be rare.
-        if (fits && row->reloc != TL_RELOC_REFUSE && (row->size == 2 || chance(30)) &&
+        bool often = row->size == 2 ? !wide_only : wide_only || chance(30);
+        if (fits && row->reloc != TL_RELOC_REFUSE && often &&
             row_put(test, number))
             return;
     }
@@ -938,12 +942,14 @@ int main(int argc, char **argv)
 {
     unsigned windows = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 4;
     unsigned rows = 0, missing = 0;
+    wide_only = argc > 3 && strcmp(argv[3], "wide") == 0;
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (unsigned long long)getpid();
     random_state = seed;
     machine_begin();
     areas_make();
     for (unsigned number = 1; number < tl_riscv64_row_count(); number++) {
-        if (tl_riscv64_row(number)->reloc == TL_RELOC_REFUSE)
+        if (tl_riscv64_row(number)->reloc == TL_RELOC_REFUSE ||
+            (wide_only && tl_riscv64_row(number)->size == 2))
             continue;
         bool copied = tl_riscv64_row(number)->reloc == TL_RELOC_COPY;
         rows++;
