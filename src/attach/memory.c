@@ -128,6 +128,15 @@ static int write_by_file(struct tl_target *target, pid_t tid, tl_addr addr, cons
     return done == size ? 0 : TL_E_SYSTEM;
 }
 
+// A task that only can't leave the kernel is poked in its stop, which is to come.
+static void poke_await(struct tl_target *target, pid_t tid)
+{
+    struct tl_task *task = tl_task_find(target, tid);
+    if (task && task->state == TL_TASK_IN_KERNEL)
+        (void)tl_task_wait(target, task,
+                           tl_clock_ns() + TL_STRAGGLER_TIMEOUT_MS * UINT64_C(1000000));
+}
+
 int tl_memory_write(struct tl_target *target, pid_t tid, tl_addr addr, const void *buf, size_t size,
                     size_t *written, struct tl_diag *diag)
 {
@@ -135,6 +144,8 @@ int tl_memory_write(struct tl_target *target, pid_t tid, tl_addr addr, const voi
     int error = TL_E_SYSTEM;
     if (!target->options.force_poke)
         error = write_by_file(target, tid, addr, buf, size, &by_file);
+    if (error)
+        poke_await(target, tid);
     if (error)
         error = write_by_poke(target, tid, addr + by_file, (const uint8_t *)buf + by_file,
                               size - by_file, &by_poke);
@@ -168,10 +179,13 @@ static int write_run(void *opaque)
 int tl_target_write(struct tl_target *target, tl_addr addr, const void *buf, size_t size,
                     size_t *written, struct tl_diag *diag)
 {
+    static const enum tl_task_state usable[] = {TL_TASK_STOPPED, TL_TASK_IN_KERNEL};
     pid_t tid = target->borrowed;
-    for (size_t i = 0; !tid && i < target->task_count; i++) {
-        if (target->task[i]->state == TL_TASK_STOPPED)
-            tid = target->task[i]->tid;
+    for (size_t k = 0; k < TL_ARRAY_COUNT(usable); k++) {
+        for (size_t i = 0; !tid && i < target->task_count; i++) {
+            if (target->task[i]->state == usable[k])
+                tid = target->task[i]->tid;
+        }
     }
     if (!tid && (target->task_count || !tl_target_alive(target))) // all that were held were killed
         return tl_diag_set(diag, TL_E_GONE, "pid %d: ended meanwhile", target->pid);
