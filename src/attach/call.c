@@ -1,10 +1,11 @@
-// What a stopped thread's system call is, where the kernel does not say it, and what a call of ours would
-// cost the thread.
+// What a stopped thread's system call is, where the kernel does not say it, and what a call of ours
+// would cost the thread.
 //
-// On some machines an interrupted call looks in a ptrace stop as if it had not begun (isa.h). The kernel knows
-// more, and acts by it when the thread goes on. So a thread that calls of ours are to run in is let through its
-// call once more, with a stop pending: the call comes back at once, and its end is a stop that shows
-// the truth. Invariant: nothing of the thread is changed here, so it may be let go at any moment.
+// On some machines an interrupted call looks in a ptrace stop as if it had not begun (isa.h). The
+// kernel knows more, and acts by it when the thread goes on. So a thread that calls of ours are to
+// run in is let through its call once more, with a stop pending: the call comes back at once, and
+// its end is a stop that shows the truth. Invariant: nothing of the thread is changed here, so it
+// may be let go at any moment.
 #include "attach/held.h"
 
 #include <errno.h>
@@ -16,26 +17,30 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#define SHOW_TRIES_MAX 64 // signals and calls that don't come back
+#define SHOW_TRIES_MAX 64          // signals and calls that don't come back
 #define CALL_STOP (SIGTRAP | 0x80) // with PTRACE_O_TRACESYSGOOD
 #define EVENT_SHIFT 16             // PTRACE_EVENT_* in a wait status (ptrace(2))
 #define SMALL_FILE_MAX 4096
 #define BLOCKED_FIELDS 9 // number, six arguments, stack pointer, pc (proc(5))
 #define VECTORS_SIZE_MAX (1u << 20)
+// Of a frame that the kernel makes for a handler, with the longest vector registers that processors
+// have; read in pieces, for a stack may end before.
+#define HANDLER_FRAME_MAX 16384u
+#define FRAME_STEP 1024u
 
 // ---- before the stop and behind it --------------------------------------------------------------
 
-void tl_call_look(struct tl_task *task)
+// What the kernel tells of the call of a task that is blocked or stopped. number -1: none. In a
+// stop it may be that of an earlier call: the kernel may take it from the register alone.
+static struct tl_blocked call_told(pid_t tid)
 {
+    const struct tl_blocked none = {.number = -1};
     char path[64], *text;
     size_t size, count = 0;
     uint64_t field[BLOCKED_FIELDS];
-    task->blocked.number = -1;
-    if (!tl_call_insn.size)
-        return;
-    (void)snprintf(path, sizeof path, "/proc/%d/syscall", task->tid);
+    (void)snprintf(path, sizeof path, "/proc/%d/syscall", tid);
     if (tl_proc_read_file(path, SMALL_FILE_MAX, &text, &size, NULL) != 0)
-        return;
+        return none;
     for (char *at = text, *end; count < BLOCKED_FIELDS; at = end, count++) {
         errno = 0;
         field[count] = (uint64_t)strtoull(at, &end, 0);
@@ -44,11 +49,18 @@ void tl_call_look(struct tl_task *task)
     }
     free(text);
     if (count < BLOCKED_FIELDS) // it runs, or waits for something else
-        return;
-    task->blocked.number = (long)field[0];
-    task->blocked.first_argument = field[1];
-    task->blocked.sp = field[BLOCKED_FIELDS - 2];
-    task->blocked.pc = field[BLOCKED_FIELDS - 1];
+        return none;
+    return (struct tl_blocked){.number = (long)field[0],
+                               .first_argument = field[1],
+                               .sp = field[BLOCKED_FIELDS - 2],
+                               .pc = field[BLOCKED_FIELDS - 1]};
+}
+
+void tl_call_look(struct tl_task *task)
+{
+    task->blocked = (struct tl_blocked){.number = -1};
+    if (tl_call_insn.size)
+        task->blocked = call_told(task->tid);
 }
 
 static bool call_insn_at(struct tl_target *target, tl_addr addr)
@@ -58,18 +70,46 @@ static bool call_insn_at(struct tl_target *target, tl_addr addr)
            memcmp(bytes, tl_call_insn.bytes, tl_call_insn.size) == 0;
 }
 
-// EINTR that may be of our making: the registers still look as they did when the thread was blocked in the
-// call. (A handler that ran in between, and returned right here, is the one way to be wrong.)
+// A handler that came back to pc has left its frame below the stack pointer, and pc in it. What
+// lies there may be older: then it is not known. (One on an alternate stack leaves none.)
+static bool handler_may_have_come(struct tl_target *target, tl_addr pc, tl_addr sp)
+{
+    uint64_t words[FRAME_STEP / sizeof(uint64_t)];
+    for (tl_addr at = sp & ~(tl_addr)7; sp - at < HANDLER_FRAME_MAX; at -= FRAME_STEP) {
+        if (at < FRAME_STEP ||
+            tl_target_read(target, at - FRAME_STEP, words, FRAME_STEP, NULL) != 0)
+            return false; // the stack ends
+        for (size_t i = 0; i < TL_ARRAY_COUNT(words); i++) {
+            if (words[i] == pc)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool call_is(const struct tl_blocked *call, const struct tl_regs *regs)
+{
+    return call->number == tl_regs_call_suspect(regs) && call->pc == tl_regs_pc(regs) &&
+           call->sp == tl_regs_sp(regs);
+}
+
+// EINTR that may be of our making: the registers still look as they did when the thread was blocked
+// in the call. (A handler that ran in between, and returned right here, is the one way to be
+// wrong.) One that was not seen blocked has come into the call since: some kernels tell its
+// argument even in the stop.
 void tl_call_learn(struct tl_target *target, struct tl_task *task)
 {
     struct tl_regs *regs = &task->regs;
+    struct tl_blocked call = task->blocked;
     if (!tl_call_insn.size || !tl_regs_call_suspected(regs))
         return;
-    if (task->blocked.number != tl_regs_call_suspect(regs) ||
-        task->blocked.pc != tl_regs_pc(regs) || task->blocked.sp != tl_regs_sp(regs) ||
-        !call_insn_at(target, tl_regs_pc(regs) - tl_call_insn.size))
+    bool seen = call_is(&call, regs);
+    if (!seen)
+        call = call_told(task->tid);
+    if (!call_is(&call, regs) || !call_insn_at(target, tl_regs_pc(regs) - tl_call_insn.size) ||
+        (!seen && handler_may_have_come(target, tl_regs_pc(regs), tl_regs_sp(regs))))
         return;
-    tl_regs_call_known(regs, task->blocked.number, task->blocked.first_argument);
+    tl_regs_call_known(regs, call.number, call.first_argument);
 }
 
 // ---- through the call ---------------------------------------------------------------------------
@@ -111,8 +151,8 @@ static int halt(struct tl_target *target, struct tl_task *task)
     return got == 1 ? tl_task_settle(target, task, deadline) : got;
 }
 
-// In the stop at the start of a call. STEP_CALL: it stands at the call's end; STEP_OTHER: somewhere else; 0;
-// TL_E_GONE. before: NULL when the registers before the call are not known.
+// In the stop at the start of a call. STEP_CALL: it stands at the call's end; STEP_OTHER: somewhere
+// else; 0; TL_E_GONE. before: NULL when the registers before the call are not known.
 static int call_end(struct tl_target *target, struct tl_task *task, const struct tl_regs *before,
                     uint64_t deadline_ns)
 {
@@ -168,8 +208,8 @@ int tl_call_show(struct tl_target *target, struct tl_task *task, bool onward, ui
 
 // ---- vector registers ---------------------------------------------------------------------------
 
-// The task's whole set of that note, malloc'ed. NULL: it has none, or nothing in it is live, or (*error) there is no
-// memory.
+// The task's whole set of that note, malloc'ed. NULL: it has none, or nothing in it is live, or
+// (*error) there is no memory.
 static uint8_t *vectors_read(struct tl_target *target, const struct tl_task *task, unsigned note,
                              size_t *size, int *error)
 {
@@ -181,7 +221,8 @@ static uint8_t *vectors_read(struct tl_target *target, const struct tl_task *tas
     *size = tl_vector_size(head);
     uint8_t *bytes = *size <= VECTORS_SIZE_MAX ? malloc(*size) : NULL;
     vector = (struct iovec){bytes, *size};
-    if (!bytes || tl_trace(target, PTRACE_GETREGSET, task->tid, note, (uint64_t)(uintptr_t)&vector) != 0)
+    if (!bytes ||
+        tl_trace(target, PTRACE_GETREGSET, task->tid, note, (uint64_t)(uintptr_t)&vector) != 0)
         *error = TL_E_NOMEM;
     *size = vector.iov_len;
     if (!*error && tl_vector_live(bytes, *size))
