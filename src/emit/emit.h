@@ -196,6 +196,14 @@ struct tl_fault_point {
     uint8_t sp_words;
 };
 
+// A store of a way out that can fault: all is done, and the state is that at `to`, but for dead registers and the
+// stack pointer.
+struct tl_fault_out {
+    uint16_t off; // in the detour
+    uint8_t sp_words;
+    tl_addr to;
+};
+
 // Pushes of the action (three for the count, four for records), and the parts of an indirect call.
 #define TL_FAULT_POINTS_MAX 12
 
@@ -208,6 +216,8 @@ struct tl_detour {
     uint8_t boundary_count;
     struct tl_fault_point fault[TL_FAULT_POINTS_MAX]; // ascending
     uint8_t fault_count;
+    struct tl_fault_out fault_out[TL_BOUNCES_MAX];
+    uint8_t fault_out_count;
     uint8_t refusal;     // enum tl_refusal: nothing was emitted because an instruction can't be displaced here
     // With TL_REFUSE_NO_REACH: what is too far, and could be met by a bounce.
     uint8_t far_count;

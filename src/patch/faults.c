@@ -2,6 +2,8 @@
 //
 // A handler's entry gets a probe (the session plans it) whose agent looks the faulting pc up in the
 // rows made here. Does not see a handler that takes another's place for the same signal.
+#include "arch/arch.h"
+#include "attach/isa.h"
 #include "patch/action.h"
 
 #include <signal.h>
@@ -99,6 +101,67 @@ static void detour_rows(const struct tl_plan_detour *from, struct tl_fault_row *
         row[(*rows)++] = inner;
         resume[(*resumes)++] = inner;
     }
+    for (size_t k = 0; k < detour->fault_out_count; k++)
+        row[(*rows)++] =
+            (struct tl_fault_row){.pc = from->addr + detour->fault_out[k].off,
+                                  .site = detour->fault_out[k].to,
+                                  .sp_bytes = UINT64_C(8) * detour->fault_out[k].sp_words};
+}
+
+// The instruction that a branch of several instructions at addr stands for, or for that which leads there: an island
+// belongs to the patch that jumps to it.
+static tl_addr branch_site(const struct tl_arch *arch, const struct tl_plan *plan, tl_addr addr)
+{
+    tl_addr site = 0;
+    for (size_t k = 0; k < plan->patch_count; k++) {
+        const struct tl_patch *patch = &plan->patch[k];
+        struct tl_insn insn;
+        if (arch->decode(patch->after, patch->size, patch->addr, &insn) == 0 &&
+            insn.flow == TL_FLOW_JUMP && insn.target == addr)
+            return patch->addr;
+        if (patch->addr == addr)
+            site = addr;
+    }
+    return site;
+}
+
+// The state is that before the instruction.
+size_t tl_faults_branch_rows(const struct tl_arch *arch, const struct tl_plan *plan,
+                             const struct tl_patch *patch, struct tl_fault_row *row)
+{
+    tl_addr begun = patch->addr;
+    size_t count = 0;
+    int64_t sp = 0;
+    for (size_t at = 0; at < patch->size;) {
+        struct tl_insn insn;
+        struct tl_stack_step step;
+        if (arch->decode(patch->after + at, patch->size - at, patch->addr + at, &insn) != 0)
+            break;
+        tl_addr site = sp < 0 && insn.flags & TL_INSN_MAY_FAULT ? branch_site(arch, plan, begun) : 0;
+        if (site && row)
+            row[count] = (struct tl_fault_row){
+                .pc = insn.addr, .site = site, .sp_bytes = (uint64_t)-sp};
+        count += site != 0;
+        arch->stack(&insn, &step);
+        bool on = insn.flow == TL_FLOW_NEXT && step.sp_from == arch->sp_reg;
+        at += insn.size;
+        sp = on ? sp + step.sp_plus : 0;
+        begun = on ? begun : patch->addr + at;
+    }
+    return count;
+}
+
+// Branches of one instruction store nothing.
+static size_t patches_rows(const struct tl_commit_input *input, struct tl_fault_row *row)
+{
+    const struct tl_arch *arch = tl_arch_find(tl_machine);
+    size_t count = 0;
+    for (size_t i = 0; tl_branch_size && i < input->plan_count; i++) {
+        for (size_t k = 0; k < input->plan[i]->patch_count; k++)
+            count += tl_faults_branch_rows(arch, input->plan[i], &input->plan[i]->patch[k],
+                                           row ? row + count : NULL);
+    }
+    return count;
 }
 
 int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *input,
@@ -108,9 +171,10 @@ int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *inp
     size_t row_max = rows, resume_max = resumes;
     for (size_t i = 0; i < input->detour_count; i++) {
         const struct tl_detour *detour = input->detour[i].detour;
-        row_max += (size_t)detour->fault_count + detour->boundary_count;
+        row_max += (size_t)detour->fault_count + detour->boundary_count + detour->fault_out_count;
         resume_max += detour->boundary_count;
     }
+    row_max += patches_rows(input, NULL);
     if (row_max > TL_FAULT_ROWS_MAX)
         return TL_E_NOMEM;
     struct tl_fault_row *row = calloc(row_max + 1, sizeof *row);
@@ -126,6 +190,7 @@ int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *inp
         memcpy(resume, beside->resume, resumes * sizeof *resume);
     for (size_t i = 0; i < input->detour_count; i++)
         detour_rows(&input->detour[i], row, &rows, resume, &resumes);
+    rows += patches_rows(input, row + rows);
     qsort(row, rows, sizeof *row, row_compare);
     qsort(resume, resumes, sizeof *resume, resume_compare);
     free(install->row);

@@ -215,6 +215,12 @@ int tl_faults_ask(struct tl_install *install, struct tl_diag *diag);
 int tl_faults_rows(struct tl_install *install, const struct tl_commit_input *input,
                    const struct tl_install *beside);
 
+// Rows of what the branches in one patch of a plan put on the stack before they leave. Returns how many; row may be
+// NULL.
+struct tl_arch;
+size_t tl_faults_branch_rows(const struct tl_arch *arch, const struct tl_plan *plan,
+                             const struct tl_patch *patch, struct tl_fault_row *row);
+
 // ---- trampoline.c
 uint64_t tl_hijack_size(void);
 // Maps and fills it where header.hijack_addr is set; with a borrowed thread.

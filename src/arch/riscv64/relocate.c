@@ -65,6 +65,9 @@ static uint8_t bounce_jump(struct tl_riscv64_relocator *r, const struct tl_bounc
     if (r->in->no_stack)
         return TL_REFUSE_NO_STACK;
     tl_parcels_put_stack(r->w, -ARRIVE_BYTES);
+    if (r->out->fault_out_count < TL_BOUNCES_MAX)
+        r->out->fault_out[r->out->fault_out_count++] = (struct tl_fault_out){
+            .off = (uint16_t)r->w->size, .sp_words = ARRIVE_BYTES / 8, .to = bounce->target};
     tl_parcels_put(r->w, RVC_SDSP(reg, 0));
     tl_parcels_put_far(r->w, reg, bounce->addr);
     return TL_REFUSE_NONE;

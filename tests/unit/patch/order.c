@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "arch/arch.h"
+#include "attach/isa.h"
 #include "patch/install.h"
 
 static struct tl_write patch_at(tl_addr addr, uint8_t size, uint8_t relied, size_t plan,
@@ -87,13 +89,45 @@ static void regions_go_into_the_widest_gap_below_its_end(void **state)
     assert_int_equal(tl_region_place(tight, 2, 0x3000), 0);
 }
 
+static int start_compare(const void *a, const void *b)
+{
+    const struct tl_range *left = a, *right = b;
+    return (left->start > right->start) - (left->start < right->start);
+}
+
+// What earlier attaches left must not drive the next farther and farther away.
+static void regions_go_beside_what_was_put_there_before(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 20, TIMES = 40 };
+    const tl_addr program = 0x555555554000;
+    struct tl_range used[TIMES + 2] = {{program, 0x5555c0000000}, {0x7ffff0000000, 0x7ffff7fff000}};
+    size_t count = 2;
+    for (unsigned i = 0; i < TIMES; i++) {
+        tl_addr addr = tl_region_place(used, count, SIZE);
+        assert_true(addr != 0 && addr + SIZE <= program);
+        assert_true(program - (addr + SIZE) >= tl_place_distance / 2);
+        assert_true(program - addr <= tl_place_distance + SIZE + TL_PAGE_SIZE);
+        for (size_t k = 0; k < count; k++)
+            assert_true(addr >= used[k].end || addr + SIZE <= used[k].start);
+        used[count++] = (struct tl_range){addr, addr + SIZE};
+        qsort(used, count, sizeof *used, start_compare);
+    }
+    // No room there: below what is there, as far as from anything.
+    struct tl_range full[] = {{program - tl_place_distance, program - TL_PAGE_SIZE}, used[count - 2], used[count - 1]};
+    tl_addr addr = tl_region_place(full, TL_ARRAY_COUNT(full), SIZE);
+    assert_true(addr + SIZE + tl_place_distance <= full[0].start);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_go_beside_what_was_put_there_before),
         cmocka_unit_test(patches_are_found_by_address),
         cmocka_unit_test(islands_come_before_what_leads_there),
         cmocka_unit_test(a_pun_comes_after_the_bytes_it_relies_on),
         cmocka_unit_test(lone_patches_need_no_order),
+        cmocka_unit_test(branches_that_store_have_fault_rows),
         cmocka_unit_test(regions_go_into_the_widest_gap_below_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
