@@ -282,15 +282,33 @@ tl_addr tl_addr_limit(const struct tl_range *used, size_t count)
     return limit - tl_page_size();
 }
 
+// Above what lies in the room that was left below something: what earlier attaches left, mostly. So it is as near as
+// that was, and half of the room stays. used[lower] is the lowest of it; 0: there is no such place.
+static tl_addr place_beside(const struct tl_range *used, size_t used_count, size_t lower,
+                            uint64_t size)
+{
+    uint64_t wanted = tl_place_distance / 2 + size + tl_page_size();
+    for (size_t i = lower; i + 1 < used_count && used[i].end - used[lower].start < tl_place_distance; i++) {
+        uint64_t room = used[i + 1].start > used[i].end ? used[i + 1].start - used[i].end : 0;
+        if (room >= 2 * tl_place_distance)
+            return 0;
+        if (room >= wanted)
+            return tl_kernel_page_up(used[i].end + tl_page_size());
+    }
+    return 0;
+}
+
 tl_addr tl_region_place(const struct tl_range *used, size_t used_count, uint64_t size)
 {
     tl_addr best = 0, from = ADDR_MIN, limit = tl_addr_limit(used, used_count);
     uint64_t widest = 0;
+    size_t above = used_count;
     for (size_t i = 0; i <= used_count; i++) {
         tl_addr to = i < used_count && used[i].start < limit ? used[i].start : limit;
         uint64_t gap = to > from ? to - from : 0;
         if (gap > widest && gap >= size) {
             widest = gap;
+            above = i;
             uint64_t slack = gap - size;
             uint64_t distance = slack / 2 < tl_place_distance ? slack / 2 : tl_place_distance;
             best = tl_kernel_page_down(to - distance - size);
@@ -298,7 +316,8 @@ tl_addr tl_region_place(const struct tl_range *used, size_t used_count, uint64_t
         if (i < used_count && used[i].end > from)
             from = used[i].end;
     }
-    return best;
+    tl_addr beside = place_beside(used, used_count, above, size);
+    return beside ? beside : best;
 }
 
 // ---- the thread pointer -------------------------------------------------------------------------

@@ -62,8 +62,7 @@ const struct tl_call_words tl_call_words = {
 // Across System Calls").
 const struct tl_vector_note tl_vector_note[TL_VECTOR_NOTES] = {{NOTE_VECTOR, true}};
 const bool tl_signal_restorer = false;
-// auipc reaches 2 GiB from the detours beside a program: an install, and those of later ones below what earlier ones left.
-const uint64_t tl_place_distance = UINT64_C(1) << 28;
+const uint64_t tl_place_distance = UINT64_C(1) << 30; // auipc reaches 2 GiB from the detours beside a program
 // li a7, 139; ecall (arch/riscv/kernel/vdso/rt_sigreturn.S, Linux 6.12)
 const struct tl_sigreturn_code tl_sigreturn_code = {
     {0x93, 0x08, 0xb0, 0x08, 0x73, 0x00, 0x00, 0x00}, 8};
