@@ -16,6 +16,7 @@
 // padding come before the site's; a window's bytes are one patch; nothing is reserved when a site is refused.
 #include "plan/hop.h"
 
+#include "plan/around.h"
 #include "plan/place.h"
 
 #include <string.h>
@@ -42,18 +43,6 @@ static unsigned hop_size(const struct tl_arch *arch, bool spill)
 
 // ---- what is dead where the detour leads ----------------------------------------------------------------
 
-// Where faults are handled, one of the instruction there shows all registers.
-static tl_regset dead_at(const struct tl_planner *planner, const struct tl_spot *spot, tl_addr addr)
-{
-    const struct tl_plan_module *module = spot->module;
-    struct tl_site_facts facts;
-    if (!module->site ||
-        module->site(module->analysis, addr - (tl_addr)module->bias, &facts, NULL) || facts.refusal)
-        return 0;
-    bool shown = planner->options->faults != TL_FAULT_ANY && facts.insn[0].flags & TL_INSN_MAY_FAULT;
-    return shown ? 0 : facts.dead;
-}
-
 static void dead_fill(const struct tl_planner *planner, const struct tl_spot *spot,
                       struct tl_layout *layout)
 {
@@ -64,9 +53,9 @@ static void dead_fill(const struct tl_planner *planner, const struct tl_spot *sp
         const struct tl_insn *insn = &layout->insn[i];
         goes_on = insn->flow == TL_FLOW_NEXT || insn->flow == TL_FLOW_COND;
         if (insn->flow == TL_FLOW_COND || insn->flow == TL_FLOW_JUMP || insn->flow == TL_FLOW_CALL)
-            in->dead_target &= dead_at(planner, spot, insn->target);
+            in->dead_target &= tl_around_dead(planner, spot->module, insn->target);
     }
-    in->dead_resume = goes_on ? dead_at(planner, spot, in->resume_addr) : 0;
+    in->dead_resume = goes_on ? tl_around_dead(planner, spot->module, in->resume_addr) : 0;
 }
 
 // ---- room ------------------------------------------------------------------------------------------------
@@ -116,31 +105,12 @@ static tl_addr room_find(const struct tl_planner *planner, const struct tl_spot 
 
 // ---- hosts -----------------------------------------------------------------------------------------------
 
-#define HOST_STEPS_MAX 2000u // places looked at from each start
-#define HOST_APART 24u       // bytes behind a site that are left to it
+#define HOST_APART 24u   // bytes behind a site that are left to it
+#define HOST_LESS_MAX 8u // places with less room than asked for that are kept in mind
 
-// Straight code from facts->vaddr on: as many whole instructions as a window may hold, or 0. None that can fault
-// where faults are handled: a host has no guard of its own.
-static unsigned host_run(const struct tl_planner *planner, const struct tl_site_facts *facts)
-{
-    unsigned size = 0;
-    for (unsigned i = 0; i < facts->insn_count && i < TL_WINDOW_INSNS_MAX; i++) {
-        const struct tl_insn *insn = &facts->insn[i];
-        unsigned end = size + insn->size;
-        bool plain = insn->reloc == TL_RELOC_COPY || insn->reloc == TL_RELOC_PCREL;
-        plain &= planner->options->faults == TL_FAULT_ANY || !(insn->flags & TL_INSN_MAY_FAULT);
-        if (end > facts->window_max || end > TL_PATCH_SIZE_MAX || !plain)
-            break;
-        size = end;
-        if (insn->flow != TL_FLOW_NEXT)
-            break;
-    }
-    return size;
-}
-
-// Displaces the code at `facts`, with `size` bytes left. *refusal: not here.
+// Displaces `run` bytes of straight code at `facts`. *refusal: not here.
 static int host_place(struct tl_planner *planner, const struct tl_spot *spot, const struct tl_site_facts *facts,
-                      unsigned size, uint8_t *refusal)
+                      unsigned run, uint8_t *refusal)
 {
     const struct tl_arch *arch = planner->arch;
     struct tl_host *host = planner->host;
@@ -149,10 +119,6 @@ static int host_place(struct tl_planner *planner, const struct tl_spot *spot, co
                          .module = spot->module,
                          .addr = facts->vaddr + (tl_addr)spot->module->bias,
                          .detour_within = {0, UINT64_MAX}};
-    unsigned run = host_run(planner, facts);
-    *refusal = TL_REFUSE_NO_WINDOW;
-    if (run < arch->far_size + size || !tl_layout_free(planner, at.addr - HOST_APART, HOST_APART + run))
-        return 0;
     *refusal = tl_layout_window(planner, &at, layout, TL_WAY_FAR, run);
     unsigned reg = reg_lowest(layout->in.dead & arch->far_regs);
     if (!*refusal && !reg)
@@ -169,44 +135,55 @@ static int host_place(struct tl_planner *planner, const struct tl_spot *spot, co
     return 0;
 }
 
-static uint64_t apart(tl_addr a, tl_addr b)
+// Whether nobody has these bytes. Those that somebody else has are gone for all.
+static bool straight_free(const struct tl_planner *planner, const struct tl_spot *spot,
+                          struct tl_straight *straight)
 {
-    return a > b ? a - b : b - a;
+    tl_addr addr = straight->vaddr + (tl_addr)spot->module->bias;
+    if (tl_layout_free(planner, addr - HOST_APART, HOST_APART + straight->size))
+        return true;
+    bool own = straight->vaddr < spot->facts->vaddr + TL_PATCH_SIZE_MAX + HOST_APART &&
+               spot->facts->vaddr < straight->vaddr + straight->size;
+    straight->gone = !own && !planner->options->alone;
+    return false;
 }
 
-// Looks for a host from vaddr on.
-static int host_search(struct tl_planner *planner, const struct tl_spot *spot, tl_addr vaddr, uint64_t reach,
-                       unsigned size, uint8_t *refusal)
+static int host_try(struct tl_planner *planner, const struct tl_spot *spot, struct tl_straight *straight,
+                    uint8_t *refusal)
 {
-    const struct tl_plan_module *module = spot->module;
+    struct tl_site_facts facts;
     *refusal = TL_REFUSE_NO_REACH;
-    for (unsigned step = 0;
-         step < HOST_STEPS_MAX && apart(vaddr, spot->facts->vaddr) + TL_PATCH_SIZE_MAX < reach; step++) {
-        struct tl_site_facts facts;
-        if (module->site(module->analysis, vaddr, &facts, NULL))
-            return 0;
-        if (!facts.refusal && !facts.go && !facts.no_stack && facts.vaddr != spot->facts->vaddr) {
-            int error = host_place(planner, spot, &facts, size, refusal);
-            if (error || !*refusal)
-                return error;
-        }
-        vaddr += facts.insn_count ? facts.insn[0].size : planner->arch->insn_align;
-    }
-    *refusal = TL_REFUSE_NO_REACH;
-    return 0;
+    straight->gone = true; // what is wrong with it now is so for each site
+    if (spot->module->site(spot->module->analysis, straight->vaddr, &facts, NULL))
+        return 0;
+    int error = host_place(planner, spot, &facts, straight->size, refusal);
+    straight->gone = *refusal != TL_REFUSE_NONE;
+    return error;
 }
 
+// The nearest straight code with room for `more` bytes beside its branch, or else for `size`.
 static int host_find(struct tl_planner *planner, const struct tl_spot *spot, uint64_t reach, unsigned size,
-                     uint8_t *refusal)
+                     unsigned more, uint8_t *refusal)
 {
-    // Some places around the site; what is nearest is in the same pages.
-    static const int32_t from[] = {0, -0x700, -0x2000, 0x8000, -0x10000, 0x20000, -0x40000, 0x80000};
+    struct tl_straight_search search = {.vaddr = spot->facts->vaddr, .reach = reach,
+                                        .size_min = planner->arch->far_size + size};
+    struct tl_straight *straight, *less[HOST_LESS_MAX];
+    unsigned less_count = 0;
     *refusal = TL_REFUSE_NO_REACH;
-    for (size_t i = 0; i < TL_ARRAY_COUNT(from); i++) {
-        tl_addr vaddr = spot->facts->vaddr + (tl_addr)(int64_t)from[i];
-        if (vaddr < spot->module->text.start || vaddr >= spot->module->text.end)
+    while ((straight = tl_around_straight(planner, spot->module, &search))) {
+        if (!straight_free(planner, spot, straight))
             continue;
-        int error = host_search(planner, spot, vaddr, reach, size, refusal);
+        if (straight->size < planner->arch->far_size + more) {
+            if (less_count < HOST_LESS_MAX)
+                less[less_count++] = straight;
+            continue;
+        }
+        int error = host_try(planner, spot, straight, refusal);
+        if (error || !*refusal)
+            return error;
+    }
+    for (unsigned i = 0; i < less_count; i++) {
+        int error = host_try(planner, spot, less[i], refusal);
         if (error || !*refusal)
             return error;
     }
@@ -233,9 +210,7 @@ static int host_take(struct tl_planner *planner, const struct tl_spot *spot, str
 {
     uint8_t code[TL_PATCH_SIZE_MAX];
     struct tl_host *host = planner->host;
-    int error = host_find(planner, spot, reach, size + planner->arch->reload_size, refusal);
-    if (!error && *refusal)
-        error = host_find(planner, spot, reach, size, refusal);
+    int error = host_find(planner, spot, reach, size, size + planner->arch->reload_size, refusal);
     if (error || *refusal)
         return error;
     layout->hosted = true;

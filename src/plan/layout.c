@@ -147,10 +147,8 @@ uint8_t tl_layout_window(const struct tl_planner *planner, const struct tl_spot 
     }
     if (layout->window_size < need)
         layout->window_size = (uint8_t)need;
-    if (planner->options->faults != TL_FAULT_ANY) {
-        for (unsigned i = 0; i < layout->in.insn_count; i++)
-            layout->in.dead &= tl_dead_before(&facts->insn[i], facts->dead);
-    }
+    for (unsigned i = 1; i < layout->in.insn_count; i++)
+        layout->in.dead &= tl_dead_later(planner, &facts->insn[i], facts->dead);
     layout->in.resume_addr = spot->addr + layout->window_size;
     return TL_REFUSE_NONE;
 }

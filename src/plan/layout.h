@@ -9,6 +9,8 @@
 #define TL_LAYOUT_PATCHES_MAX (TL_BOUNCES_MAX + 3) // ways out, island, host and site
 #define TL_LAYOUT_DETOURS_MAX 2 // the detour, and a stub where only a branch to it fits
 
+struct tl_around; // around.h
+
 // What all sites of one run share.
 struct tl_planner {
     const struct tl_plan_options *options;
@@ -20,6 +22,7 @@ struct tl_planner {
     const tl_addr *site;
     size_t site_count;
     struct tl_host *host; // of the layout that is being tried
+    struct tl_around *around;
 };
 
 // A site as the ways see it.
@@ -66,6 +69,13 @@ static inline tl_regset tl_dead_before(const struct tl_insn *insn, tl_regset dea
 {
     const uint16_t safe = TL_INSN_FAULT_STACK | TL_INSN_PCREL_DATA;
     return insn->flags & TL_INSN_MAY_FAULT && !(insn->flags & safe) ? 0 : dead;
+}
+
+// The same of an instruction behind the site's first, in its window or where a detour leads. Nobody is shown its
+// registers where nobody handles faults.
+static inline tl_regset tl_dead_later(const struct tl_planner *planner, const struct tl_insn *insn, tl_regset dead)
+{
+    return planner->options->faults == TL_FAULT_ANY ? dead : tl_dead_before(insn, dead);
 }
 
 struct tl_reserved {

@@ -7,6 +7,7 @@
 // Does not know the ways to jump (layout.c) nor the address space (space.c). Invariants: each
 // request gets a plan or a refusal; a refused site has nothing reserved; an entry whose loops can't
 // be moved is refused.
+#include "plan/around.h"
 #include "plan/layout.h"
 
 #include <stdlib.h>
@@ -660,7 +661,8 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
             tl_space_expect_guarded(space);
     }
     run.planner.owned = tl_owned_create();
-    if (!run.planner.owned)
+    run.planner.around = tl_around_create(module_count);
+    if (!run.planner.owned || !run.planner.around)
         error = TL_E_NOMEM;
     if (options->alone) {
         for (size_t i = 0; !error && i < request_count; i++)
@@ -672,6 +674,7 @@ int tl_plan_sites(const struct tl_plan_options *options, struct tl_space *space,
     if (!error)
         error = tl_space_merge(space, diag);
     tl_owned_destroy(run.planner.owned);
+    tl_around_destroy(run.planner.around);
     free(run.item);
     if (error) {
         tl_plan_set_destroy(run.set);

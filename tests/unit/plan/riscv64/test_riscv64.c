@@ -30,6 +30,7 @@ enum {
     SITES_MAX = 4096,
     NEIGHBOURS = 64 << 20,
     INSNS_MAX = 400000000,
+    ASKED_PER_SITE = 40, // its ways out and hosts that are tried
 };
 
 struct program {
@@ -105,6 +106,14 @@ static bool machine_run(uc_engine *uc, const struct program *p, uint64_t *result
 
 // ---- planning ---------------------------------------------------------------------------------------------
 
+static unsigned asked; // facts of single instructions, by the plan
+
+static int site_ask(struct tl_analysis *analysis, tl_addr vaddr, struct tl_site_facts *out, struct tl_diag *diag)
+{
+    asked++;
+    return tl_analysis_site(analysis, vaddr, out, diag);
+}
+
 struct trial {
     struct tl_plan_request request[SITES_MAX];
     size_t count;
@@ -141,7 +150,7 @@ static void trial_fill(struct program *p, unsigned stride)
     }
 }
 
-static void trial_plan(struct program *p, bool crowded)
+static void trial_plan_faults(struct program *p, bool crowded, enum tl_fault_policy faults)
 {
     const struct tl_range *padding;
     tl_addr around = crowded ? NEIGHBOURS : 0;
@@ -152,18 +161,24 @@ static void trial_plan(struct program *p, bool crowded)
                                      .addr_max = tl_arch_riscv64.addr_end};
     struct tl_plan_options options = {
         .arch = &tl_arch_riscv64,
+        .faults = faults,
         .emit = {.action = TL_ACTION_COUNT, .thread_pointer = TL_TP_TP, .table_addr = CONTROL,
                  .control_addr = CONTROL, .homes_addr = CONTROL + TL_HOMES_OFF,
                  .homes_shift = TL_HOMES_SHIFT_DEFAULT, .atomics = true, .slow_addr = AGENT},
     };
     trial.module = (struct tl_plan_module){.bias = BIAS, .text = {p->text_start, p->text_end},
                                            .texts = p->elf.facts.text, .text_count = p->elf.facts.text_count,
-                                           .site = tl_analysis_site, .analysis = p->analysis};
+                                           .site = site_ask, .analysis = p->analysis};
     trial.module.padding_count = tl_analysis_padding(p->analysis, &padding);
     trial.module.padding = padding;
     assert_int_equal(tl_space_create(&space, &trial.space, NULL), 0);
     assert_int_equal(tl_plan_sites(&options, trial.space, &trial.module, 1, trial.request, trial.count,
                                    &trial.set, NULL), 0);
+}
+
+static void trial_plan(struct program *p, bool crowded)
+{
+    trial_plan_faults(p, crowded, TL_FAULT_ANY);
 }
 
 // Everything that was planned, as it would be written.
@@ -304,6 +319,24 @@ static void every_instruction_is_counted(void **state)
     }
 }
 
+// Few places can be hosts where faults are handled, and each site looks for one in several ways: what a plan asks of
+// the analysis grows with the text and the sites, not with their product.
+static void facts_are_looked_at_once(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct program *p = &program[i];
+        unsigned insns = (unsigned)(p->text_end - p->text_start) / (i ? 4 : 2);
+        trial_fill(p, 0);
+        asked = 0;
+        trial_plan_faults(p, true, TL_FAULT_RESUMED);
+        print_message("%s: %u instructions at most, %zu sites: asked for %u\n", p->path, insns, trial.count, asked);
+        assert_true(asked > trial.count);
+        assert_true(asked < 2 * insns + ASKED_PER_SITE * trial.count);
+        (void)trial_end(NULL);
+    }
+}
+
 static int programs_load(void **state)
 {
     (void)state;
@@ -333,6 +366,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(entries_are_counted_far, trial_end),
         cmocka_unit_test_teardown(each_entry_alone_is_counted_far, trial_end),
         cmocka_unit_test_teardown(every_instruction_is_counted, trial_end),
+        cmocka_unit_test_teardown(facts_are_looked_at_once, trial_end),
     };
     if (argc != 3)
         return 1;
