@@ -119,6 +119,38 @@ static void regions_go_beside_what_was_put_there_before(void **state)
     assert_true(addr + SIZE + tl_place_distance <= full[0].start);
 }
 
+// A branch that puts a register on the stack may fault there, half done: at its site, or in the island that the site leads to.
+static void branches_that_store_have_fault_rows(void **state)
+{
+    (void)state;
+    // addi sp, sp, -16; sd t2, 0(sp); auipc t2, 0; jr t2
+    static const uint8_t spill[] = {0x41, 0x11, 0x1e, 0xe0, 0x97, 0x03, 0, 0, 0x67, 0x80, 0x03, 0};
+    // auipc t2, 0; jr t2
+    static const uint8_t far[] = {0x97, 0x03, 0, 0, 0x67, 0x80, 0x03, 0};
+    static const uint8_t leads[] = {0x6f, 0x00, 0x00, 0x10}; // j +0x100
+    struct tl_patch patch[] = {{.addr = 0x2100, .size = sizeof spill},
+                               {.addr = 0x2000, .size = sizeof leads},
+                               {.addr = 0x3000, .size = sizeof spill},
+                               {.addr = 0x4000, .size = sizeof far}};
+    memcpy(patch[0].after, spill, sizeof spill);
+    memcpy(patch[1].after, leads, sizeof leads);
+    memcpy(patch[2].after, spill, sizeof spill);
+    memcpy(patch[3].after, far, sizeof far);
+    const struct tl_plan plan = {.patch = patch, .patch_count = TL_ARRAY_COUNT(patch)};
+    static const struct {
+        size_t count;
+        tl_addr pc, site;
+    } rows[] = {{1, 0x2102, 0x2000}, {0, 0, 0}, {1, 0x3002, 0x3000}, {0, 0, 0}};
+    for (size_t i = 0; i < TL_ARRAY_COUNT(rows); i++) {
+        struct tl_fault_row row = {.pc = 0};
+        assert_int_equal(tl_faults_branch_rows(&tl_arch_riscv64, &plan, &patch[i], NULL), rows[i].count);
+        assert_int_equal(tl_faults_branch_rows(&tl_arch_riscv64, &plan, &patch[i], &row), rows[i].count);
+        assert_int_equal(row.pc, rows[i].pc);
+        assert_int_equal(row.site, rows[i].site);
+        assert_int_equal(row.sp_bytes, 16 * rows[i].count);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
