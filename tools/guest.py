@@ -102,14 +102,16 @@ def do_bench(arguments):
     for kernel in arguments.kernels or isa.KERNELS[:2]:
         for clock in arguments.clock or bench.CLOCKS:
             guest = machine_of(arguments, kernel, whole, icount=clock == "instructions")
-            result = guest.run([("measure", arguments.timeout, f"exec python3 /root/measure.py {clock}")])[0]
-            got, other = bench.lines_of(result.output, clock, guest.release)
-            lines += got
-            failed |= result.status != 0
-            if arguments.json:
-                print("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in got), end="", flush=True)
-            if other:
-                print(f"guest: {guest.release}, {clock}: status {result.status}\n{other}", file=sys.stderr, flush=True)
+            for result in guest.run([(part, arguments.timeout, f"exec python3 /root/measure.py {clock} {part}")
+                                     for part in arguments.part or bench.PARTS]):
+                got, other = bench.lines_of(result.output, clock, guest.release)
+                lines += got
+                failed |= result.status != 0
+                if arguments.json:
+                    print("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in got), end="", flush=True)
+                if other:
+                    print(f"guest: {guest.release}, {clock}, {result.name}: status {result.status}\n{other}",
+                          file=sys.stderr, flush=True)
     if not arguments.json:
         print(bench.table(lines), end="")
     return 1 if failed or not lines else 0
@@ -155,7 +157,8 @@ def parse():
         if name == "bench":
             sub.add_argument("--json", action="store_true")
             sub.add_argument("--clock", action="append", choices=bench.CLOCKS)
-            sub.add_argument("--timeout", type=int, default=600, metavar="SECONDS", help="of one boot")
+            sub.add_argument("--part", action="append", choices=bench.PARTS)
+            sub.add_argument("--timeout", type=int, default=600, metavar="SECONDS", help="of one part")
             sub.add_argument("kernels", nargs="*", choices=[[], *isa.KERNELS], metavar="KERNEL")
         if name == "test":
             sub.add_argument("--suite", action="append", default=[])

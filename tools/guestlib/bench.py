@@ -2,6 +2,7 @@
 import json
 
 CLOCKS = ("instructions", "time")
+PARTS = ("entries", "events", "tracefs", "redis")  # of measure.py, each a job of its own
 METHODS = ("jump", "simulate", "slot", "step", "kernel", "kernel-event")
 GROUPS = (("count", "entry", "entry count"), ("event", "entry", "entry event"), ("return", "exit", "return count"),
           ("return", "trampoline", "return by trampoline"))

@@ -4,7 +4,7 @@ What the bench does not know is added: the kernel's probes as tracefs places the
 perf and ftrace users have; the bench's "kernel" counts by perf's own event and is cheaper), and the throughput
 of redis-server with three functions counted. Where the clock counts instructions once is as good as often.
 
-usage: measure.py CLOCK
+usage: measure.py CLOCK PART
 """
 import json
 import statistics
@@ -15,14 +15,15 @@ import time
 VICTIM = "/usr/libexec/trapless/victim"
 TRACING = "/sys/kernel/tracing"
 ENTRIES = ["nop", "cnop", "push", "ret", "cret", "func", "bti-entry"]  # those that the processor has
-CASES = [*ENTRIES, "event", "return"]
 RETURNS = ["push", "func"]
 BARE_CALLS, PROBED_CALLS = 400000, 1000
-EXACT = sys.argv[1:] == ["instructions"]
+CASES = {"entries": ENTRIES, "events": ["event", "return"]}
+CLOCK, PART = sys.argv[1:]
+EXACT = CLOCK == "instructions"
 ROUNDS = 1 if EXACT else 3
 FUNCTIONS = ["processCommand", "call", "lookupKey"]
 PORT = "6399"
-REQUESTS = 60000 if EXACT else 20000  # a run is timed in milliseconds
+REQUESTS = 30000 if EXACT else 20000  # a run is timed in milliseconds
 PIPELINE, CLIENTS = 16, 4
 WAIT_S = 60
 
@@ -76,10 +77,10 @@ def until(true):
         time.sleep(0.1)
 
 
-def rate():
+def rate(requests=REQUESTS):
     """Requests a second, of set and get together."""
     done = subprocess.run(["redis-benchmark", "-p", PORT, "-t", "set,get", "-P", str(PIPELINE), "-c", str(CLIENTS),
-                           "-n", str(REQUESTS), "--csv"], capture_output=True, text=True, check=True)
+                           "-n", str(requests), "--csv"], capture_output=True, text=True, check=True)
     rates = [float(line.split(",")[1].strip('"')) for line in done.stdout.splitlines()[1:]]
     return len(rates) / sum(1 / value for value in rates)
 
@@ -97,10 +98,10 @@ def probed_rate(pid, method):
         probes.append(json.loads(line))
     value = rate()
     command.terminate()
-    lines = [json.loads(line) for line in command.communicate()[0].splitlines()]
-    hits = {line["probe"]: line["hits"] for line in lines if line["type"] == "count"}
-    if min(hits.values()) < REQUESTS:
-        print(f"measure: {method}: hits are missing: {hits}", file=sys.stderr)
+    output, said = command.communicate()
+    hits = {line["probe"]: line["hits"] for line in map(json.loads, output.splitlines()) if line["type"] == "count"}
+    if len(hits) != len(FUNCTIONS) or min(hits.values()) < REQUESTS:
+        print(f"measure: {method}: hits are missing: {hits}; status {command.returncode}: {said}", file=sys.stderr)
         return None
     return value if all(probe["method"] == method for probe in probes) else None
 
@@ -111,13 +112,14 @@ def redis():
     try:
         until(lambda: subprocess.run(["redis-cli", "-p", PORT, "ping"], stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL, check=False).returncode == 0)
-        rate()
+        rate(REQUESTS // 10)
         share = {"jump": [], "kernel": []}
+        bare = rate()
         for _ in range(ROUNDS):
             for method, values in share.items():
-                bare, value = rate(), probed_rate(server.pid, method)
+                value, before, bare = probed_rate(server.pid, method), bare, rate()
                 if value:
-                    values.append((value / ((bare + rate()) / 2), bare))
+                    values.append((value / ((before + bare) / 2), bare))
         for method, values in share.items():
             if values:
                 tell(type="throughput", case="redis", functions=FUNCTIONS, method=method,
@@ -129,11 +131,14 @@ def redis():
 
 
 def main():
-    failed = subprocess.run(["trapless", "bench", "--quick", "--allow-traps", "--json", *CASES],
-                            check=False).returncode
-    events()
-    redis()
-    return failed
+    if PART in CASES:
+        return subprocess.run(["trapless", "bench", "--quick", "--allow-traps", "--json", *CASES[PART]],
+                              check=False).returncode
+    if PART == "tracefs":
+        events()
+    else:
+        redis()
+    return 0
 
 
 if __name__ == "__main__":
