@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -204,10 +205,16 @@ static void killed_at_random_moments(void **state)
 static void poke(pid_t pid, tl_addr addr, const void *bytes, size_t size)
 {
     char path[64];
+    int status;
     (void)snprintf(path, sizeof path, "/proc/%d/mem", pid);
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
+    // As a debugger does: Linux 6.12 and later may let only tracers write into text.
+    assert_int_equal(ptrace(PTRACE_SEIZE, pid, 0, 0), 0);
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, 0, 0), 0);
+    assert_int_equal(waitpid(pid, &status, __WALL), pid);
     assert_int_equal(pwrite(fd, bytes, size, (off_t)addr), size);
+    assert_int_equal(ptrace(PTRACE_DETACH, pid, 0, 0), 0);
     close(fd);
 }
 
