@@ -157,10 +157,11 @@ struct tl_emit_in {
     bool no_stack;
     uint32_t counter_off;   // byte offset of the probe's counter in a block
     tl_regset dead;         // dead before the site
-    // The count comes behind the displaced instruction, where dead_behind are free: a hit counts when the
-    // instruction has run, not when it faulted. Only with action COUNT and one instruction that goes on to
-    // the next (tl_arch.behind_regs says when). `displaced` is then 0, or what the relocation needs before it.
-    bool behind;
+    // The count comes behind so many of the displaced instructions, where dead_behind are free: a hit counts when
+    // they have run, not when one faulted, and who is led to the copy of one of them counts too. Only with action
+    // COUNT, and instructions that go on to the next (tl_arch.behind_regs says when). `displaced` is then 0, or what
+    // the relocation needs before it. 0: before all.
+    uint8_t behind;
     tl_regset dead_behind;
     const struct tl_insn *insn; // the displaced instructions, at their RUNTIME addresses and targets
     uint8_t insn_count;

@@ -5,6 +5,7 @@
 // nobody else; no window covers another site.
 #include "plan/layout.h"
 
+#include "plan/around.h"
 #include "plan/hop.h"
 #include "plan/place.h"
 
@@ -73,21 +74,36 @@ static unsigned free_count(const struct tl_planner *planner, tl_regset regs)
     return (unsigned)__builtin_popcountll(regs & planner->arch->general_regs);
 }
 
-// The count comes behind the one displaced instruction where that spares saving registers. Nothing
-// may come in between: what leads to the displaced instruction only must not count.
-static void behind_choose(const struct tl_planner *planner, const struct tl_spot *spot,
-                          struct tl_emit_in *in)
+// Dead before instruction `index` of the window.
+static tl_regset dead_inside(const struct tl_planner *planner, const struct tl_spot *spot, unsigned index)
+{
+    const struct tl_insn *insn = &spot->facts->insn[index];
+    tl_regset dead = index == 1 ? spot->facts->dead_behind
+                                : tl_around_dead(planner, spot->module,
+                                                 insn->addr + (tl_addr)spot->module->bias);
+    // The instruction's fault shows the registers too.
+    return tl_dead_before(insn, dead);
+}
+
+// The count comes behind some of the displaced instructions where that spares saving registers, or where they are
+// no fewer: a prologue leaves room to save them. Nothing may come in between: what leads to the displaced
+// instructions only must not count.
+static void behind_choose(const struct tl_planner *planner, const struct tl_spot *spot, struct tl_emit_in *in)
 {
     const struct tl_site_facts *facts = spot->facts;
-    unsigned before = free_count(planner, in->dead);
-    // The next instruction's fault shows the registers too.
-    tl_regset behind = facts->insn_count > 1 ? tl_dead_before(&facts->insn[1], facts->dead_behind) : 0;
-    if (before >= planner->arch->behind_regs || free_count(planner, behind) <= before ||
-        in->action != TL_ACTION_COUNT || in->on_taken || spot->looped || spot->diverts ||
-        facts->insn[0].flow != TL_FLOW_NEXT)
+    unsigned enough = planner->arch->behind_regs, most = 0, before = free_count(planner, in->dead);
+    if (before >= enough || in->action != TL_ACTION_COUNT || in->on_taken || spot->looped || spot->diverts)
         return;
-    in->behind = true;
-    in->dead_behind = behind;
+    for (unsigned i = 1; i <= in->insn_count && i < facts->insn_count && most < enough &&
+                         facts->insn[i - 1].flow == TL_FLOW_NEXT; i++) {
+        tl_regset dead = dead_inside(planner, spot, i);
+        unsigned count = free_count(planner, dead);
+        if (count < before || (in->behind && count <= most))
+            continue;
+        in->behind = (uint8_t)i;
+        in->dead_behind = dead;
+        most = count;
+    }
 }
 
 static void layout_begin(const struct tl_planner *planner, const struct tl_spot *spot,
@@ -150,6 +166,7 @@ uint8_t tl_layout_window(const struct tl_planner *planner, const struct tl_spot 
     for (unsigned i = 1; i < layout->in.insn_count; i++)
         layout->in.dead &= tl_dead_later(planner, &facts->insn[i], facts->dead);
     layout->in.resume_addr = spot->addr + layout->window_size;
+    behind_choose(planner, spot, &layout->in);
     return TL_REFUSE_NONE;
 }
 
@@ -446,6 +463,7 @@ static int island_try(struct tl_planner *planner, const struct tl_spot *spot,
             return 0;
     } else {
         one_begin(planner, spot, layout, TL_WAY_ISLAND);
+        behind_choose(planner, spot, &layout->in);
     }
     *refusal = tl_layout_check(planner, spot, layout, arch->short_size);
     if (*refusal)

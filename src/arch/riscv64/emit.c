@@ -5,8 +5,7 @@
 // may share a block and a signal may land anywhere; no system call; nothing is stored below the
 // stack pointer, which moves by multiples of 16 (with no_stack, not at all); neither floating-point
 // nor vector registers are touched; every register that is not proved dead has its value again
-// before the displaced instructions, or, where the count comes behind the first of them, before the
-// next.
+// before the displaced instructions, or, where the count comes behind some of them, before the next.
 //
 //   ld R, 0(sp); addi sp, sp, 16                      if the branch here put R on the stack
 //   record frame (emit.h); each record's call; undo
@@ -30,6 +29,8 @@
 #define FRAME_T0 (FRAME - 16)
 #define FRAME_T1 (FRAME - 24)
 #define SPILL_BYTES 16
+#define FRAME_SLOTS 64u       // what c.sdsp reaches
+#define FRAME_OPENED_MAX 2032 // bytes, so that a fault point can say it
 #define HOME_INDEX_BITS 8
 #define HOME_SIZE_BITS 3 // a home is a word of 8 bytes
 #define HOMES_MASK ((TL_HOMES - 1u) << HOME_SIZE_BITS)
@@ -41,6 +42,16 @@ _Static_assert(HOMES_MASK < 2048, "an immediate");
 struct scratch {
     uint8_t reg[SCRATCH_COUNT];
     uint8_t spill_count;
+    uint16_t slot[SCRATCH_COUNT]; // from the stack pointer
+};
+
+// The part of a prologue that has run before a count: room of its own on the stack, where registers can be saved
+// without moving the stack pointer. What lies there is nobody's yet, but for what was stored.
+//
+//   old sp ->  |  ra  |  s0  | free | free |  <- sp
+struct frame {
+    uint16_t size; // 0: none
+    uint64_t used; // by words from the stack pointer
 };
 
 // The branch to the slow path, to be closed when it is written.
@@ -73,22 +84,90 @@ static struct scratch scratch_choose(tl_regset dead)
     return s;
 }
 
-static void scratch_save(struct detour_work *work, const struct scratch *s)
+// Gives the spilled registers their slots. false: the frame has too few.
+static bool scratch_slots(struct scratch *s, const struct frame *frame)
 {
-    if (s->spill_count)
+    unsigned slot = frame->size / 8u < FRAME_SLOTS ? frame->size / 8u : FRAME_SLOTS, given = 0;
+    while (slot-- > 0 && given < s->spill_count) {
+        if (!(frame->used >> slot & 1))
+            s->slot[given++] = (uint16_t)(8 * slot);
+    }
+    return given == s->spill_count;
+}
+
+// frame: of size 0, the stack pointer moves.
+static void scratch_save(struct detour_work *work, struct scratch *s, const struct frame *frame)
+{
+    const struct frame own = {.size = SPILL_BYTES};
+    if (s->spill_count && !frame->size)
         tl_parcels_put_stack(work->w, -SPILL_BYTES);
+    frame = frame->size ? frame : &own;
+    (void)scratch_slots(s, frame);
     for (unsigned i = 0; i < s->spill_count; i++) {
-        tl_riscv64_fault_point(work->out, work->w, SPILL_BYTES / 8);
-        tl_parcels_put(work->w, RVC_SDSP(s->reg[i], 8 * i));
+        tl_riscv64_fault_point(work->out, work->w, frame->size / 8u);
+        tl_parcels_put(work->w, RVC_SDSP(s->reg[i], s->slot[i]));
     }
 }
 
-static void scratch_restore(struct tl_parcels *w, const struct scratch *s)
+static void scratch_restore(struct tl_parcels *w, const struct scratch *s, const struct frame *frame)
 {
     for (unsigned i = 0; i < s->spill_count; i++)
-        tl_parcels_put(w, RVC_LDSP(s->reg[i], 8 * i));
-    if (s->spill_count)
+        tl_parcels_put(w, RVC_LDSP(s->reg[i], s->slot[i]));
+    if (s->spill_count && !frame->size)
         tl_parcels_put_stack(w, SPILL_BYTES);
+}
+
+// ---- prologues
+// ----------------------------------------------------------------------------------------
+
+// A store of 8 bytes at a distance from the stack pointer.
+static bool stack_store(const struct tl_insn *insn, uint32_t *off)
+{
+    uint32_t word = tl_riscv64_word(insn);
+    if (insn->size == 2) {
+        *off = (word >> 10 & 7) << 3 | (word >> 7 & 7) << 6;
+        return (word & 0xe003) == 0xe002; // c.sdsp
+    }
+    *off = (word >> 25 & 63) << 5 | (word >> 7 & 31);
+    return (word & 0x800ff07f) == 0x00013023; // sd, upwards
+}
+
+// Whether insn leaves all as it was before the site but for the stack pointer, for the frame below it and for what
+// is dead there: then a fault that comes behind may be shown at the site, and all of it run again.
+static bool frame_step(const struct tl_emit_in *in, const struct tl_insn *insn, struct frame *frame)
+{
+    struct tl_riscv64_addition sum;
+    uint32_t off;
+    bool adds = tl_riscv64_addition(insn, &sum);
+    if (adds && sum.to == X_SP) {
+        if (frame->size || sum.from != X_SP || sum.plus >= 0 || sum.plus < -FRAME_OPENED_MAX || sum.plus % 16)
+            return false;
+        frame->size = (uint16_t)-sum.plus;
+        return true;
+    }
+    if (stack_store(insn, &off)) {
+        if (off % 8 || off + 8 > frame->size)
+            return false;
+        if (off / 8 < FRAME_SLOTS)
+            frame->used |= (uint64_t)1 << off / 8;
+        return true;
+    }
+    return adds && !(insn->written & ~in->dead);
+}
+
+// Whether the count may come where in->behind says, and is no dearer there. frame: where it saves registers.
+static bool behind_fits(const struct tl_emit_in *in, struct frame *frame)
+{
+    struct scratch before = scratch_choose(in->dead), behind = scratch_choose(in->dead_behind);
+    if (!in->behind || !behind.spill_count)
+        return in->behind;
+    if (in->no_stack || behind.spill_count > before.spill_count)
+        return false;
+    for (unsigned i = 0; i < in->behind; i++) {
+        if (!frame_step(in, &in->insn[i], frame))
+            return false;
+    }
+    return frame->size && scratch_slots(&behind, frame);
 }
 
 // ---- the count
@@ -111,7 +190,7 @@ static void home_load(struct detour_work *work, uint8_t a, uint8_t b)
     work->slow.index = shared ? X_ZERO : a;
 }
 
-static uint8_t count_write(struct detour_work *work, tl_regset dead)
+static uint8_t count_write(struct detour_work *work, tl_regset dead, const struct frame *frame)
 {
     const struct tl_emit_in *in = work->in;
     struct tl_parcels *w = work->w;
@@ -120,7 +199,7 @@ static uint8_t count_write(struct detour_work *work, tl_regset dead)
     // A home that is empty has to be filled, with a call, or passed over.
     if (in->no_stack && (s.spill_count || in->thread_pointer != TL_TP_SHARED))
         return TL_REFUSE_NO_STACK;
-    scratch_save(work, &s);
+    scratch_save(work, &s, frame);
     home_load(work, a, b);
     work->slow.position = tl_parcels_open(w, RV_BEQ(b, X_ZERO));
     work->slow.open = true;
@@ -137,7 +216,7 @@ static uint8_t count_write(struct detour_work *work, tl_regset dead)
         tl_parcels_close(w, work->slow.position, w->size);
         work->slow.open = false;
     }
-    scratch_restore(w, &s);
+    scratch_restore(w, &s, frame);
     return TL_REFUSE_NONE;
 }
 
@@ -240,7 +319,8 @@ static uint8_t action_write(struct detour_work *work)
     if (in->action & TL_ACTION_RECORD)
         records_call(work);
     if (in->action & TL_ACTION_COUNT) {
-        uint8_t refusal = count_write(work, in->dead);
+        const struct frame none = {.size = 0};
+        uint8_t refusal = count_write(work, in->dead, &none);
         if (refusal)
             return refusal;
     }
@@ -301,7 +381,8 @@ static uint8_t retargeted_write(struct detour_work *work)
     return tl_riscv64_relocate_jump(&r, insn->target, work->in->dead_target & ~link);
 }
 
-static uint8_t displaced_write(struct detour_work *work, bool behind)
+// behind: how many copies come before the count; 0: it is written.
+static uint8_t displaced_write(struct detour_work *work, unsigned behind, const struct frame *frame)
 {
     const struct tl_emit_in *in = work->in;
     const struct tl_insn *last = &in->insn[in->insn_count - 1];
@@ -313,8 +394,8 @@ static uint8_t displaced_write(struct detour_work *work, bool behind)
     out->boundary_count = 0;
     for (unsigned i = 0; i < in->insn_count; i++) {
         refusal_add(&refusal, tl_riscv64_relocate(&r, i));
-        if (i == 0 && behind)
-            refusal_add(&refusal, count_write(work, in->dead_behind));
+        if (i + 1 == behind)
+            refusal_add(&refusal, count_write(work, in->dead_behind, frame));
     }
     if (last->flow == TL_FLOW_NEXT || last->flow == TL_FLOW_COND) {
         out->boundary[out->boundary_count++] = (struct tl_boundary){
@@ -332,14 +413,13 @@ static uint8_t displaced_write(struct detour_work *work, bool behind)
 static uint8_t detour_write(struct detour_work *work)
 {
     const struct tl_emit_in *in = work->in;
-    // Behind the instruction only if nothing need be saved there: a fault of that store could not
-    // be shown.
-    bool behind = in->behind && scratch_choose(in->dead_behind).spill_count == 0;
+    struct frame frame = {.size = 0};
+    bool behind = behind_fits(in, &frame);
     uint8_t refusal = arrive_write(work);
     if (!in->on_taken && !behind)
         refusal_add(&refusal, action_write(work));
-    refusal_add(&refusal,
-                in->call_retarget ? retargeted_write(work) : displaced_write(work, behind));
+    refusal_add(&refusal, in->call_retarget ? retargeted_write(work)
+                                            : displaced_write(work, behind ? in->behind : 0, &frame));
     if (refusal)
         return refusal;
     if (work->slow.open)
@@ -350,8 +430,10 @@ static uint8_t detour_write(struct detour_work *work)
 
 static bool input_known(const struct tl_emit_in *in)
 {
-    bool behind = in->behind && (in->action != TL_ACTION_COUNT || in->on_taken ||
-                                 in->call_retarget || in->insn[0].flow != TL_FLOW_NEXT);
+    bool behind = in->behind && (in->action != TL_ACTION_COUNT || in->on_taken || in->call_retarget ||
+                                 in->behind > in->insn_count);
+    for (unsigned i = 0; i < in->behind && !behind; i++)
+        behind = in->insn[i].flow != TL_FLOW_NEXT;
     // What a bounce takes back can't be what a branch is led by.
     bool bounce = in->bounce_count > TL_BOUNCES_MAX ||
                   (in->bounce_count && !(TL_RISCV64_USABLE >> in->bounce_reg & 1));

@@ -126,6 +126,51 @@ static void a_hit_costs_so_many_instructions(void **state)
     }
 }
 
+// Behind the parts of a prologue: the frame that it opens is room to save registers in.
+static void a_prologue_saves_the_count_its_own_frame(void **state)
+{
+    enum { OPEN = 0x1101, STORE_RA = 0xec06, STORE_S0 = 0xe822, OPEN_SMALL = 0x1141, STORE_LOW = 0xe022,
+           STORE_RA_SMALL = 0xe406, LOAD = 0x00053503 };
+    static const struct {
+        const char *name;
+        uint32_t word[4];
+        unsigned behind;
+        tl_regset dead, dead_behind;
+        bool no_stack;
+        unsigned added;
+    } row[] = {
+        {"nothing is dead", {OPEN, STORE_RA}, 1, 0, 0, false, 15},
+        {"ra is", {OPEN, STORE_RA}, 2, 0, X(1), false, 13},
+        {"ra and s0 are", {OPEN, STORE_RA, STORE_S0}, 3, 0, X(1) | X(8), false, 11},
+        {"one slot for two", {OPEN_SMALL, STORE_RA_SMALL, ADD}, 2, 0, 0, false, 17},
+        {"one slot for one", {OPEN_SMALL, STORE_RA_SMALL, ADD}, 2, 0, X(1), false, 13},
+        {"no slot", {OPEN_SMALL, STORE_RA_SMALL, STORE_LOW}, 3, 0, X(1), false, 17},
+        {"no stack", {OPEN, STORE_RA}, 2, 0, X(1), true, 0},
+        {"what could not be run again", {OPEN, STORE_RA, LOAD}, 3, 0, X(1), false, 17},
+        {"what writes what is read", {ADD, OPEN}, 2, 0, X(1), false, 17},
+        {"no frame", {STORE_RA, ADD}, 2, 0, X(1), false, 17},
+    };
+    (void)state;
+    for (size_t i = 0; i < TL_ARRAY_COUNT(row); i++) {
+        struct tl_emit_in in = input(row[i].word);
+        in.behind = (uint8_t)row[i].behind;
+        in.dead = row[i].dead;
+        in.dead_behind = row[i].dead_behind;
+        in.no_stack = row[i].no_stack;
+        unsigned refusal = emit(&in, DETOUR);
+        assert_int_equal(refusal, row[i].no_stack ? TL_REFUSE_NO_STACK : TL_REFUSE_NONE);
+        if (refusal)
+            continue;
+        unsigned last = detour.boundary[detour.boundary_count - 1].off;
+        unsigned added = insns_between(0, last, DETOUR) - in.insn_count + 2;
+        printf("%s: %u instructions added\n", row[i].name, added);
+        assert_int_equal(added, row[i].added);
+        bool framed = added == 15 || added == 13;
+        for (unsigned k = 0; framed && k < detour.fault_count; k++)
+            assert_true(!detour.fault[k].sp_words || detour.fault[k].sp_words == (row[i].word[0] == OPEN ? 4 : 2));
+    }
+}
+
 // What does nothing need not be done, but where it is a hint, or all that a slot has.
 static void a_site_that_does_nothing_is_left_out(void **state)
 {
@@ -551,6 +596,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_costs_so_many_instructions),
+        cmocka_unit_test(a_prologue_saves_the_count_its_own_frame),
         cmocka_unit_test(a_site_that_does_nothing_is_left_out),
         cmocka_unit_test(a_count_reads_like_this),
         cmocka_unit_test(branches_reach_what_the_face_says),

@@ -39,6 +39,7 @@
 #define LOG_ADDR UINT64_C(0x26000000) // stubs.S
 #define BLOCK_ADDR UINT64_C(0x30000000)
 #define BLOCK_SIZE 0x1400000u
+#define PROLOGUES 100u
 #define BELOW 256u // bytes below the stack pointer that a detour may use
 #define WORD_TRIES 20000
 #define WINDOW_BYTES_MAX (4 * TL_WINDOW_INSNS_MAX)
@@ -88,6 +89,7 @@ struct test_case {
     unsigned ran; // instructions that surely ran to their end
     bool faulted; // bare, at an instruction of the window
     bool varies;  // what it writes is another value each time: a time, a random number
+    unsigned prologue, frame_size; // instructions at its start that open a frame, and the frame's bytes; or 0
 };
 
 static bool goes_on(const struct tl_insn *insn)
@@ -251,6 +253,35 @@ static bool window_make(struct test_case *test, unsigned number)
     return true;
 }
 
+// A window that begins as functions do. What is stored is loaded again, for what the frame holds beside it is nobody's.
+static void prologue_make(struct test_case *test)
+{
+    static const uint16_t sizes[] = {16, 32, 64, 176, 496, 512, 528, 1024, 2032};
+    uint8_t bytes[4];
+    struct tl_parcels w = {.bytes = bytes, .capacity = sizeof bytes};
+    uint32_t word = 0, size = sizes[next() % (sizeof sizes / sizeof *sizes)];
+    unsigned stores = (unsigned)(next() % 4), off[3];
+    test->count = test->size = 0;
+    test->frame_size = size;
+    if (chance(30))
+        insn_put(test, RV_ADDI(5 + next() % 3, chance(50) ? 10 : X_SP, 7));
+    tl_parcels_put_stack(&w, size <= 512 ? -(int32_t)size : -16);
+    memcpy(&word, bytes, w.size);
+    insn_put(test, size <= 512 ? word : RV_ADDI(X_SP, X_SP, -(int32_t)size));
+    for (unsigned i = 0; i < stores; i++) {
+        uint32_t reg = 1 + (uint32_t)(next() % 31);
+        off[i] = (chance(50) ? size / 8 - 1 - i % (size / 8) : (unsigned)next() % (size / 8)) * 8;
+        insn_put(test, off[i] < 512 && chance(50)
+                           ? RVC_SDSP(reg, off[i])
+                           : (off[i] >> 5) << 25 | reg << 20 | X_SP << 15 | 0x3023u | (off[i] & 31) << 7);
+    }
+    test->prologue = test->count;
+    for (unsigned i = 0; i < stores; i++)
+        insn_put(test, RV_LD(5 + next() % 27, X_SP, (int32_t)off[i]));
+    if (!stores || chance(30))
+        filler_put(test);
+}
+
 // ---- bare
 // ---------------------------------------------------------------------------------------------
 
@@ -274,6 +305,8 @@ static void memory_forget(struct memory *memory, const struct test_case *test, u
         if (sp[i] >= STACK_ADDR + BELOW && sp[i] <= STACK_ADDR + STACK_SIZE)
             memset(memory->stack + (sp[i] - STACK_ADDR) - BELOW, with, BELOW);
     }
+    if (test->prologue && sp[0] >= STACK_ADDR + test->frame_size && sp[0] <= STACK_ADDR + STACK_SIZE)
+        memset(memory->stack + (sp[0] - STACK_ADDR) - test->frame_size, with, test->frame_size);
 }
 
 static uint64_t register_random(void)
@@ -398,6 +431,7 @@ struct variant {
     uint8_t action, how;
     uint8_t dead, out; // percent of registers: at the site; at each way out
     bool empty, shared, no_stack, behind, on_taken, retarget, away; // away: agent and homes are
+    bool frame; // a prologue, with the count in it
 };
 
 static const struct variant variants[] = {
@@ -440,6 +474,21 @@ static const struct variant variants[] = {
      .behind = true,
      .empty = true,
      .away = true},
+    {.name = "frame", .action = TL_ACTION_COUNT, .behind = true, .frame = true, .dead = 3},
+    {.name = "frame, spilled",
+     .action = TL_ACTION_COUNT,
+     .how = SPILL,
+     .behind = true,
+     .frame = true,
+     .dead = 5,
+     .out = 10},
+    {.name = "frame, empty",
+     .action = TL_ACTION_COUNT,
+     .behind = true,
+     .empty = true,
+     .away = true,
+     .frame = true,
+     .dead = 2},
     {.name = "record", .action = TL_ACTION_RECORD, .dead = 30},
     {.name = "record and count",
      .action = TL_ACTION_RECORD | TL_ACTION_COUNT,
@@ -516,6 +565,8 @@ static bool variant_fits(const struct variant *variant, const struct test_case *
     bool moves = insn->flags & TL_INSN_WRITES_SP || insn->written & TL_REGSET(X_TP);
     if (test->size < least[variant->how] && !variant->retarget)
         return false;
+    if (variant->frame || (variant->behind && test->prologue))
+        return variant->frame && test->prologue;
     if (variant->retarget) // what the action counts on is no link
         return insn->reloc == TL_RELOC_CALL && test->count == 1 && !(insn->written & KEPT);
     if (variant->on_taken)
@@ -571,8 +622,7 @@ static void input_make(struct run *run)
         .no_stack = variant->no_stack,
         .counter_off = offs[next() % (sizeof offs / sizeof *offs)],
         .dead = regs_random(may, variant->dead),
-        .behind = variant->behind,
-        .dead_behind = variant->behind ? regs_random(~read_by(test, 1), 50) : 0,
+        .behind = (uint8_t)(variant->frame ? 1 + next() % test->prologue : variant->behind),
         .dead_resume = regs_random(~UINT64_C(0), variant->out),
         .dead_target = regs_random(~UINT64_C(0), variant->out),
         .insn = test->insn,
@@ -580,6 +630,9 @@ static void input_make(struct run *run)
         .call_retarget = variant->retarget,
         .resume_addr = SITE_ADDR + test->size,
     };
+    if (run->in.behind)
+        run->in.dead_behind =
+            regs_random(~read_by(test, run->in.behind) & ~KEPT, variant->frame ? variant->dead : 50);
     run->in.record_addr[TL_RECORD_EVENT] = stubs + (uint64_t)(stub_record - stub_start);
     if (variant->action & TL_ACTION_RECORD)
         run->in.record[0] = (struct tl_record){TL_RECORD_EVENT, run->in.counter_off,
@@ -625,6 +678,14 @@ static void fault_mend(struct run *run)
     fail(run, "a fault in the detour at no fault point");
 }
 
+// How many displaced instructions come before the count.
+static unsigned behind_of(const struct run *run)
+{
+    const struct tl_detour *detour = &run->detour;
+    bool before = run->variant->frame && detour->displaced > (run->in.arrive_reg ? 4 : 0);
+    return before ? 0 : run->in.behind;
+}
+
 // How often the action should have run, and what it was given.
 static void action_check(const struct run *run)
 {
@@ -632,9 +693,10 @@ static void action_check(const struct run *run)
     const struct test_case *test = run->test;
     const struct log *log = (const struct log *)(uintptr_t)LOG_ADDR;
     uint64_t counted = *(uint64_t *)(uintptr_t)(BLOCK_ADDR + run->in.counter_off) - 41;
-    bool missed = (variant->behind && test->ran == 0) ||
+    bool missed = test->ran < behind_of(run) ||
                   (variant->on_taken && test->after.reg[0] != test->insn[0].target);
-    uint64_t hits = missed || run->boundary ? 0 : 1;
+    bool joined = run->boundary && run->boundary >= behind_of(run); // behind the count
+    uint64_t hits = missed || joined ? 0 : 1;
     uint64_t count = variant->action & TL_ACTION_COUNT ? hits : 0;
     bool passed_over = variant->no_stack && variant->empty;
     if (counted != (variant->empty ? 0 : count))
@@ -663,8 +725,8 @@ static tl_regset lost_regs(const struct run *run)
     const struct tl_insn *last = window_last(test);
     tl_regset lost = run->in.dead & ~written_by(test, 0, test->ran);
     uint64_t pc = test->after.reg[0];
-    if (test->ran > 0)
-        lost |= run->in.dead_behind & ~written_by(test, 1, test->ran);
+    if (test->ran >= run->in.behind)
+        lost |= run->in.dead_behind & ~written_by(test, run->in.behind, test->ran);
     if (!test->faulted && pc == run->in.resume_addr)
         lost |= run->in.dead_resume;
     for (unsigned i = 0; i < test->count && !test->faulted; i++) {
@@ -917,11 +979,44 @@ static bool edge_run(const struct test_case *test, const struct variant *variant
     return true;
 }
 
+// The stack ends in a prologue's frame: what the count saves there faults, and is shown as if nothing had run.
+static bool frame_edge_run(const struct test_case *test, const struct variant *variant)
+{
+    static struct test_case edge;
+    static struct run run;
+    uint8_t patch[WINDOW_BYTES_MAX] = {0};
+    unsigned size;
+    bool shown = false;
+    edge = *test;
+    edge.before.reg[X_SP] = STACK_ADDR + next() % (test->frame_size / 16) * 16;
+    run = (struct run){.test = &edge, .variant = variant, .before = edge.before, .after = edge.before};
+    input_make(&run);
+    if (variant->how != JAL || !patch_make(&run, patch, &size) || !detour_emit(&run) || !behind_of(&run))
+        return false;
+    machine_code_put(run.at, run.detour.bytes, run.detour.size);
+    machine_code_put(SITE_ADDR, patch, size);
+    homes_put(&run);
+    memory_put(&edge.memory_before);
+    if (!machine_run(&run.before, &run.after))
+        fail(&run, "went on for ever");
+    bounces_clear(&run);
+    for (unsigned i = 0; i < run.detour.fault_count; i++)
+        shown |= run.after.reg[0] == run.at + run.detour.fault[i].off && run.detour.fault[i].sp_words;
+    if (!shown || run.after.signal != SIGSEGV)
+        return false;
+    fault_mend(&run);
+    edge.after = edge.before;
+    edge.after.signal = SIGSEGV;
+    if (!state_same(&edge.after, &run.after, run.in.dead & ~KEPT))
+        fail(&run, "a fault in a prologue's frame is not as before the site");
+    return true;
+}
+
 // ---- rows
 // ---------------------------------------------------------------------------------------------
 
 struct totals {
-    unsigned long windows, compared, refused, bounced, edges, counts[TL_WINDOW_INSNS_MAX + 1];
+    unsigned long windows, compared, refused, bounced, edges, framed, frame_edges, counts[TL_WINDOW_INSNS_MAX + 1];
     unsigned long variant[sizeof variants / sizeof *variants];
 };
 static struct totals totals;
@@ -943,15 +1038,28 @@ static unsigned window_run(struct test_case *test)
             compared++;
             totals.variant[i]++;
             totals.bounced += run.in.bounce_count != 0;
+            totals.framed += variants[i].frame && behind_of(&run);
         } else {
             totals.refused++;
         }
+        if (variants[i].frame)
+            totals.frame_edges += frame_edge_run(test, &variants[i]);
         bool plain = !variants[i].behind && !variants[i].on_taken;
         if (plain && chance(variants[i].how <= SHORT ? 10 : 30))
             totals.edges += edge_run(test, &variants[i]);
     }
     totals.compared += compared;
     return compared;
+}
+
+static void prologues_run(unsigned windows)
+{
+    static struct test_case test;
+    for (unsigned i = 0; i < windows; i++) {
+        prologue_make(&test);
+        (void)window_run(&test);
+    }
+    test.prologue = 0;
 }
 
 static void areas_make(void)
@@ -1004,6 +1112,7 @@ int main(int argc, char **argv)
         rows++;
         missing += !row_run(number, copied ? windows : MOVED_TIMES * windows);
     }
+    prologues_run(PROLOGUES * windows);
     printf("seed %llu: %u rows, %lu windows, %lu runs compared, %lu detours refused, %lu bounced, "
            "%lu at the stack's end\nwindows by instructions:",
            seed, rows, totals.windows, totals.compared, totals.refused, totals.bounced,
@@ -1016,7 +1125,8 @@ int main(int argc, char **argv)
         missing += totals.variant[i] == 0;
     }
     printf("at the stack's end: %lu branches, %lu ways out\n", totals_edges_patch, totals_edges_out);
-    missing += totals.edges == 0;
+    printf("in a prologue's frame: %lu counts, %lu at the stack's end\n", totals.framed, totals.frame_edges);
+    missing += totals.edges == 0 || totals.framed == 0 || totals.frame_edges == 0;
     missing += totals_edges_patch == 0 || totals_edges_out == 0;
     return missing != 0;
 }
