@@ -9,6 +9,7 @@
 //   differential LIST [SEED [WORDS]]      WORDS of each row; prints its seed
 #include "absent.h"
 #include "machine.h"
+#include "sign.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -113,64 +114,6 @@ static uint64_t register_random(void)
     return chance(20) ? 0 : next();
 }
 
-// Where rows that check a signature have their pointer, what it is signed with, and the two bits or one that choose the
-// key, of which the first is `key` (C6.2).
-enum { WITH_ZERO = 32, WITH_SP, WITH_LOW, WITH_NEXT, AT_LOW, AT_NEXT };
-static const struct {
-    const char *row;
-    uint8_t pointer, with; // a register's number, or a field: the lowest five bits, or the next five
-    uint8_t key, shift, bits;
-} signed_form[] = {
-    {"braz", AT_NEXT, WITH_ZERO, 0, 10, 1},   {"bra", AT_NEXT, WITH_LOW, 0, 10, 1},
-    {"blraz", AT_NEXT, WITH_ZERO, 0, 10, 1},  {"blra", AT_NEXT, WITH_LOW, 0, 10, 1},
-    {"reta", 30, WITH_SP, 0, 10, 1},          {"aut1716", 17, 16, 0, 6, 1},
-    {"autsp", 30, WITH_SP, 0, 6, 1},          {"autz", 30, WITH_ZERO, 0, 6, 1},
-    {"aut", AT_LOW, WITH_NEXT, 0, 10, 2},     {"aut-zero", AT_LOW, WITH_ZERO, 0, 10, 2},
-    {"ldra", AT_NEXT, WITH_ZERO, 2, 23, 1},   {"ldra-index", AT_NEXT, WITH_ZERO, 2, 23, 1},
-};
-
-static uint64_t pointer_sign(uint64_t pointer, uint64_t modifier, unsigned key)
-{
-    register uint64_t x0 __asm__("x0") = pointer;
-    register uint64_t x1 __asm__("x1") = modifier;
-    switch (key) { // pacia, pacib, pacda, pacdb x0, x1
-    case 0:
-        __asm__(".inst 0xdac10020" : "+r"(x0) : "r"(x1));
-        break;
-    case 1:
-        __asm__(".inst 0xdac10420" : "+r"(x0) : "r"(x1));
-        break;
-    case 2:
-        __asm__(".inst 0xdac10820" : "+r"(x0) : "r"(x1));
-        break;
-    default:
-        __asm__(".inst 0xdac10c20" : "+r"(x0) : "r"(x1));
-    }
-    return x0;
-}
-
-// Gives the pointer that the word checks a right signature.
-static void state_sign(struct test_case *test)
-{
-    const char *name = tl_arm64_row(test->insn.row)->name;
-    uint32_t word = tl_arm64_word(&test->insn);
-    for (size_t i = 0; i < sizeof signed_form / sizeof *signed_form; i++) {
-        if (strcmp(signed_form[i].row, name) != 0)
-            continue;
-        unsigned at = signed_form[i].pointer, with = signed_form[i].with;
-        unsigned key = signed_form[i].key + (word >> signed_form[i].shift & ((1u << signed_form[i].bits) - 1));
-        at = at == AT_LOW ? word & 31 : at == AT_NEXT ? word >> 5 & 31 : at;
-        with = with == WITH_LOW ? word & 31 : with == WITH_NEXT ? word >> 5 & 31 : with;
-        uint64_t modifier = with == WITH_ZERO                      ? 0
-                            : with == WITH_SP || with == REG_ZERO ? test->before.sp
-                                                                   : test->before.reg[with];
-        bool branch = test->insn.flow != TL_FLOW_NEXT;
-        uint64_t to = branch ? FIELD_ADDR + next() % 0x100000 / 4 * 4 : DATA_ADDR + 0x1000 + next() % 0x2000 / 8 * 8;
-        if (at != REG_ZERO)
-            test->before.reg[at] = pointer_sign(to, modifier, key);
-    }
-}
-
 static void state_random(struct test_case *test)
 {
     machine_state_blank(&test->before);
@@ -181,7 +124,7 @@ static void state_random(struct test_case *test)
     test->before.pstate = next() & FLAGS_MASK;
     machine_vectors_fill(&test->before, next);
     if (chance(70))
-        state_sign(test);
+        pointer_sign(&test->insn, &test->before, next);
     for (size_t i = 0; i < sizeof test->memory_before; i += 8) {
         uint64_t value = chance(50) ? next() : register_random();
         memcpy((uint8_t *)&test->memory_before + i, &value, sizeof value);
@@ -521,18 +464,11 @@ static bool word_aim(uint32_t *word)
     return false;
 }
 
-// mrs of nzcv, fpcr, fpsr, tpidr_el0, tpidrro_el0, ctr_el0, dczid_el0.
-static const uint32_t mrs_known[] = {0xd53b4200, 0xd53b4400, 0xd53b4420, 0xd53bd040,
-                                     0xd53bd060, 0xd53b0020, 0xd53b00e0};
-
 static bool word_random(unsigned number, struct tl_insn *insn)
 {
     const struct row *row = tl_arm64_row(number);
     for (unsigned i = 0; i < WORD_TRIES; i++) {
-        uint32_t word = row->value | ((uint32_t)next() & ~row->mask);
-        uint32_t named = mrs_known[next() % (sizeof mrs_known / sizeof *mrs_known)] | (word & 31);
-        if ((named & row->mask) == row->value)
-            word = named; // most of the row's words name no register
+        uint32_t word = word_of(row, next);
         if (chance(15)) // the stack pointer as a base
             word |= BASE_FIELD & ~row->mask;
         if (tl_arm64_row_find(word) != number)
@@ -590,7 +526,7 @@ static void row_seek(unsigned number, struct row_result *result)
     static struct test_case test;
     state_random(&test);
     for (unsigned i = 0; i < HAD_TRIES && word_random(number, &test.insn); i++) {
-        state_sign(&test);
+        pointer_sign(&test.insn, &test.before, next);
         machine_word_put(SITE_ADDR, tl_arm64_word(&test.insn));
         if (machine_run(&test.before, &test.after) && legal(&test.after)) {
             word_run(&test, result, 100);

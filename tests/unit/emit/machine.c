@@ -136,28 +136,45 @@ static void matrix_fill(uint8_t *record, uint64_t (*next)(void))
     bytes_fill(record + 16, size - 16u, next);
 }
 
-void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void))
+// Where the scalable vectors are, 32 of *length bytes. NULL: there are none.
+static uint8_t *scalable_find(struct machine_state *state, uint32_t *size, uint16_t *length)
+{
+    uint8_t *sve = record_find(state->vector, SVE_MAGIC);
+    if (!sve)
+        return NULL;
+    memcpy(length, sve + 8, sizeof *length);
+    memcpy(size, sve + 4, sizeof *size);
+    return *size < 16u + 32u * *length ? NULL : sve + 16;
+}
+
+void machine_elements_fill(struct machine_state *state, uint64_t (*next)(void))
 {
     uint8_t *simd = record_find(state->vector, FPSIMD_MAGIC);
-    uint8_t *sve = record_find(state->vector, SVE_MAGIC);
-    if (!simd || (streaming && !record_find(state->vector, RECORD_ZA))) {
+    uint16_t length;
+    uint32_t size;
+    uint8_t *scalable = scalable_find(state, &size, &length);
+    bytes_fill(simd + 16, 512, next);
+    if (!scalable)
+        return;
+    bytes_fill(scalable, 32u * length, next);
+    for (size_t z = 0; z < 32; z++)
+        memcpy(scalable + z * length, simd + 16 + 16 * z, 16);
+}
+
+void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void))
+{
+    if (!record_find(state->vector, FPSIMD_MAGIC) || (streaming && !record_find(state->vector, RECORD_ZA))) {
         fprintf(stderr, "the signal frame lacks vector registers, or ZA\n");
         exit(3);
     }
-    bytes_fill(simd + 16, 512, next);
+    uint16_t length;
+    uint32_t size;
+    uint8_t *scalable = scalable_find(state, &size, &length);
     matrix_fill(record_find(state->vector, RECORD_ZA), next);
     matrix_fill(record_find(state->vector, RECORD_ZT), next);
-    uint16_t length = 0;
-    uint32_t size = 0;
-    if (sve) {
-        memcpy(&length, sve + 8, sizeof length);
-        memcpy(&size, sve + 4, sizeof size);
-    }
-    if (!sve || size < 16u + 32u * length)
-        return;
-    bytes_fill(sve + 16, size - 16u, next);
-    for (size_t z = 0; z < 32; z++)
-        memcpy(sve + 16 + z * length, simd + 16 + 16 * z, 16);
+    if (scalable)
+        bytes_fill(scalable + 32u * length, size - 16u - 32u * length, next); // predicates
+    machine_elements_fill(state, next);
 }
 
 bool machine_vectors_same(const struct machine_state *a, const struct machine_state *b)

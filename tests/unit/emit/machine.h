@@ -39,6 +39,8 @@ bool machine_streaming(bool on);
 void machine_state_blank(struct machine_state *out);
 // Fills the vector registers, and ZA and ZT0 where they are on, from a random source.
 void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void));
+// Fills only the elements of vectors, of the full length, from another one.
+void machine_elements_fill(struct machine_state *state, uint64_t (*next)(void));
 // Whether two states' vector registers and their control registers are the same.
 bool machine_vectors_same(const struct machine_state *a, const struct machine_state *b);
 // false: no trap within a second of processor time.
