@@ -25,7 +25,7 @@ TIMEOUT_S = 60 * SLOW
 ROUNDS = 1000
 START_CALLS = 3  # of the constructor of modes.c
 NOBODY = 65534
-PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}  # asm/unistd.h
+PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "riscv64": 241}  # asm/unistd.h
 ROOT = os.geteuid() == 0
 KERNEL = ROOT and os.path.exists("/sys/bus/event_source/devices/uprobe")
 with open(EXPECTED, encoding="utf-8") as expected:
@@ -125,10 +125,10 @@ class Forms(Case):
             self.assertEqual(done.stdout, bare(program).stdout)
             sites = {o["probe"]: o for o in objects if o["type"] == "probe"}
             hits = sorted(o["hits"] for o in objects if o["type"] == "count")
-            placed = [p for p in sites.values() if p["method"] != "refused"]
-            self.assertEqual(len(sites), len(FORMS["inside"]), sites)
+            refused = [(p["function"], p["addr"], p["reason"]) for p in sites.values() if p["method"] == "refused"]
+            self.assertEqual(len(sites), len(FORMS["inside"]))
             if KERNEL:
-                self.assertEqual(len(placed), len(FORMS["inside"]), sites)
+                self.assertEqual(refused, [])
                 self.assertEqual(hits, sorted(FORMS["inside"].values()))
 
     @unittest.skipUnless(FORMS["inside_refused"], "none here")

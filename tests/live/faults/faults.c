@@ -257,7 +257,7 @@ static void faults_are_shown_to_handlers_without_info(void **state)
 static void faults_are_shown_to_compiled_handlers(void **state)
 {
     (void)state;
-    rows_run(VICTIM_PIE_PATH, "plain sc", false);
+    rows_run(VICTIM_PIE_PATH, "plain sc", PIE_AS_LOW);
 }
 
 // ---- others -------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ static void a_later_handler_that_is_probed_goes_on_counting(void **state)
 static void a_later_compiled_handler_is_guarded(void **state)
 {
     (void)state;
-    late_run(VICTIM_PIE_PATH, "late sc", false, false);
+    late_run(VICTIM_PIE_PATH, "late sc", false, PIE_AS_LOW);
 }
 
 // Nothing that can fault is displaced: its faults happen at their own addresses.
