@@ -106,6 +106,17 @@ class Work(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assert_untouched(process.pid)
 
+    def test_breakpoints_work_where_the_kernels_uprobes_were(self):
+        """Since then its uprobes' code sees each breakpoint first, and the signal comes from there."""
+        def hits(method):
+            report = torture.Count(TRAPLESS, process.pid, PROBES[:1], ["--method", method]).stop()
+            self.assertEqual(report.summary["by_method"], {method: 1})
+            self.assert_untouched(process.pid)
+            return report.of(PROBES[0])
+        with victim("hammer", "1") as process:
+            for method in ("kernel", "slot", "step"):
+                until(lambda method=method: hits(method), f"hits by {method}")
+
     def test_sqlite_with_every_function_of_it_and_of_libc(self):
         script, command = torture.sqlite_script(ROWS), ["sqlite3", ":memory:"]
         bare = subprocess.run(command, input=script, capture_output=True, check=True).stdout
