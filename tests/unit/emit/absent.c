@@ -56,7 +56,8 @@ void absent_judge(const char *row, bool had)
     }
     if (found != had)
         return;
-    printf("row %s: the processor has it%s\n", row, had ? ", and the list says not" : " not, and no line says so");
+    printf("row %s: the processor has it%s\n", row,
+           had ? ", and the list says not" : " not, and no line says so");
     wrong += same_version;
 }
 

@@ -3,8 +3,8 @@
 // memory are compared, and a fault must be shown with the state before the instruction. Fails if a
 // row was not run.
 //
-// Each row is run in streaming mode with ZA on too, a word of it if it is had without. Which rows the
-// processor has in neither way is exact, in the file LIST.
+// Each row is run in streaming mode with ZA on too, a word of it if it is had without. Which rows
+// the processor has in neither way is exact, in the file LIST.
 //
 //   differential LIST [SEED [WORDS]]      WORDS of each row; prints its seed
 #include "absent.h"
@@ -39,8 +39,9 @@
 #define BELOW_KEPT 8u
 #define HOMES_SHIFT 12
 #define WORD_TRIES 20000
-#define MOVED_TIMES 8 // as many words of rows that are not just copied
-#define HAD_TRIES 40  // words until one is legal
+#define MOVED_TIMES 8       // as many words of rows that are not just copied
+#define COPIES 40           // of each kind
+#define HAD_TRIES 40        // words until one is legal
 #define STREAMED_PERCENT 30 // of the variants, where a row is had without streaming mode
 #define BASE_FIELD 0x3e0u
 
@@ -276,7 +277,8 @@ static bool variant_fits(const struct variant *variant, const struct test_case *
     if (variant->retarget)
         return insn->reloc == TL_RELOC_CALL;
     if (variant->on_taken)
-        return insn->reloc == TL_RELOC_COND && insn->target != SITE_ADDR + 4; // shows whether it was taken
+        return insn->reloc == TL_RELOC_COND &&
+               insn->target != SITE_ADDR + 4; // shows whether it was taken
     return !variant->behind || (insn->flow == TL_FLOW_NEXT && stack_is(test->after.sp));
 }
 
@@ -529,8 +531,9 @@ static void row_seek(unsigned number, struct row_result *result)
         pointer_sign(&test.insn, &test.before, next);
         machine_word_put(SITE_ADDR, tl_arm64_word(&test.insn));
         if (machine_run(&test.before, &test.after) && legal(&test.after)) {
-            word_run(&test, result, 100);
-            return;
+            word_run(&test, result, 100); // in another state, where it may not be
+            if (result->had)
+                return;
         }
     }
 }
@@ -573,6 +576,47 @@ static void pads_met(void)
     }
 }
 
+// Copies and sets of memory in their three parts, for real, behind a probe: it leaves them alone,
+// and no part of them gets one.
+static void copies_left_alone(void)
+{
+    static const struct {
+        uint32_t first, step; // of x3 from x4, or with x6; x5 bytes
+    } form[] = {
+        {0x190404a3, 1u << 22}, // cpyfp [x3]!, [x4]!, x5!
+        {0x1d0404a3, 1u << 22}, // cpyp
+        {0x19c604a3, 1u << 14}, // setp [x3]!, x5!, x6
+    };
+    static const uint32_t nop = 0xd503201f;
+    static struct test_case test;
+    struct tl_insn part;
+    for (size_t i = 0; i < sizeof form / sizeof *form * COPIES; i++) {
+        uint32_t first = form[i / COPIES].first, step = form[i / COPIES].step;
+        tl_arch_arm64.decode((const uint8_t *)&nop, 4, SITE_ADDR, &test.insn);
+        state_random(&test);
+        test.before.reg[3] = DATA_ADDR + 0x1000 + next() % 0x1000;
+        test.before.reg[4] = DATA_ADDR + 0x1000 + next() % 0x1000;
+        test.before.reg[5] = next() % 0x1800;
+        for (uint32_t k = 0; k < 3; k++) {
+            uint32_t word = first + k * step;
+            machine_word_put(SITE_ADDR + 4 + 4 * k, word);
+            tl_arch_arm64.decode((const uint8_t *)&word, 4, SITE_ADDR + 4 + 4 * k, &part);
+            if (part.reloc != TL_RELOC_REFUSE || part.refusal != TL_REFUSE_COPY_MIDDLE)
+                fail(&(struct run){.test = &test, .variant = &variants[0]},
+                     "a part of a copy may be probed");
+        }
+        struct run run = {.test = &test, .variant = &variants[next() % 12]};
+        bool ran = bare_run(&test) && test.after.pc == SITE_ADDR + 16 && test.after.reg[5] == 0;
+        input_make(&run);
+        run.in.dead = 0; // the copy reads them
+        if (!ran || !detour_run(&run))
+            fail(&run, "no copy");
+        result_check(&run);
+    }
+    for (uint64_t addr = SITE_ADDR + 4; addr < SITE_ADDR + 16; addr += 4)
+        machine_word_put(addr, machine_break(addr));
+}
+
 static void areas_make(void)
 {
     static const uint64_t area[] = {NEAR_ADDR, FAR_ADDR,     LOW_ADDR,  STUBS_NEAR,
@@ -609,6 +653,7 @@ int main(int argc, char **argv)
     machine_begin();
     areas_make();
     pads_met();
+    copies_left_alone();
     for (unsigned number = 1; number < tl_arm64_row_count(); number++) {
         const struct row *row = tl_arm64_row(number);
         struct row_result result = {0}, streaming = {0};
@@ -617,7 +662,8 @@ int main(int argc, char **argv)
         rows++;
         row_run(number, row->reloc == TL_RELOC_COPY ? words : MOVED_TIMES * words, 100, &result);
         if (machine_streaming(true)) {
-            row_run(number, result.had ? 1 : words, result.had ? STREAMED_PERCENT : 100, &streaming);
+            row_run(number, result.had ? 1 : words, result.had ? STREAMED_PERCENT : 100,
+                    &streaming);
             if (!result.had && !streaming.had)
                 row_seek(number, &streaming);
         }
@@ -635,7 +681,8 @@ int main(int argc, char **argv)
                     result.compared, result.refused);
         }
     }
-    printf("seed %llu: %u rows, %lu runs compared, %lu detours refused; %u rows had in streaming mode, %u not at all\n",
+    printf("seed %llu: %u rows, %lu runs compared, %lu detours refused; %u rows had in streaming "
+           "mode, %u not at all\n",
            seed, rows, compared, refused, streamed, absent);
     return missing != 0 || absent_wrong() != 0;
 }

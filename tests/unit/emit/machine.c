@@ -13,11 +13,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define PROT_GUARDED 0x10 // PROT_BTI, Linux 5.8
-#define HWCAP2_WITH_SME (1ul << 23)   // Linux 5.19, as the records
+#define PROT_GUARDED 0x10           // PROT_BTI, Linux 5.8
+#define HWCAP2_WITH_SME (1ul << 23) // Linux 5.19, as the records
 #define RECORD_ZA 0x54366345u
-#define RECORD_ZT 0x5a544e01u         // Linux 6.3
-#define SMSTART 0xd503477fu           // streaming mode and ZA on
+#define RECORD_ZT 0x5a544e01u // Linux 6.3
+#define SMSTART 0xd503477fu   // streaming mode and ZA on
 
 enum { IDLE, ENTER, RUN };
 static volatile int phase;
@@ -163,7 +163,8 @@ void machine_elements_fill(struct machine_state *state, uint64_t (*next)(void))
 
 void machine_vectors_fill(struct machine_state *state, uint64_t (*next)(void))
 {
-    if (!record_find(state->vector, FPSIMD_MAGIC) || (streaming && !record_find(state->vector, RECORD_ZA))) {
+    if (!record_find(state->vector, FPSIMD_MAGIC) ||
+        (streaming && !record_find(state->vector, RECORD_ZA))) {
         fprintf(stderr, "the signal frame lacks vector registers, or ZA\n");
         exit(3);
     }

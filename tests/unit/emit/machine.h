@@ -33,7 +33,8 @@ uint8_t *machine_area(uint64_t addr, size_t size, bool runs);
 void machine_guard(uint64_t addr, size_t size);
 void machine_word_put(uint64_t addr, uint32_t word);
 uint32_t machine_break(uint64_t addr); // the breakpoint that belongs at an address of the field
-// Whether states that are made from now on are in streaming mode, with ZA on. false: the processor can't.
+// Whether states that are made from now on are in streaming mode, with ZA on. false: the processor
+// can't.
 bool machine_streaming(bool on);
 // The state of this thread, for what a test does not set: vector records have their form.
 void machine_state_blank(struct machine_state *out);

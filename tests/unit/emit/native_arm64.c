@@ -20,8 +20,8 @@ void native_word_put(uint64_t addr, uint32_t word)
     machine_word_put(addr, word);
 }
 
-// Every other state is in streaming mode with ZA on, where a processor has it: there most vector instructions are
-// illegal, and a system call would end the mode.
+// Every other state is in streaming mode with ZA on, where a processor has it: there most vector
+// instructions are illegal, and a system call would end the mode.
 void native_state_random(struct machine_state *out, uint64_t (*next)(void))
 {
     machine_streaming(next() & 1);

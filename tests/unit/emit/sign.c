@@ -1,4 +1,5 @@
-// Pointers as instructions want them that check a signature, and words of rows of which few are allocated.
+// Pointers as instructions want them that check a signature, and words of rows of which few are
+// allocated.
 #include "sign.h"
 
 #include <stddef.h>
@@ -7,20 +8,21 @@
 #include "arch/arm64/arm64.h"
 #include "arch/arm64/writer.h"
 
-// Where rows that check a signature have their pointer, what it is signed with, and the two bits or one that choose the
-// key, of which the first is `key` (C6.2).
+// Where rows that check a signature have their pointer, what it is signed with, and the two bits or
+// one that choose the key, of which the first is `key` (C6.2).
 enum { WITH_ZERO = 32, WITH_SP, WITH_LOW, WITH_NEXT, AT_LOW, AT_NEXT };
 static const struct {
     const char *row;
-    uint8_t pointer, with; // a register's number, or a field: the lowest five bits, or the next five
+    uint8_t pointer,
+        with; // a register's number, or a field: the lowest five bits, or the next five
     uint8_t key, shift, bits;
 } form[] = {
-    {"braz", AT_NEXT, WITH_ZERO, 0, 10, 1},   {"bra", AT_NEXT, WITH_LOW, 0, 10, 1},
-    {"blraz", AT_NEXT, WITH_ZERO, 0, 10, 1},  {"blra", AT_NEXT, WITH_LOW, 0, 10, 1},
-    {"reta", 30, WITH_SP, 0, 10, 1},          {"aut1716", 17, 16, 0, 6, 1},
-    {"autsp", 30, WITH_SP, 0, 6, 1},          {"autz", 30, WITH_ZERO, 0, 6, 1},
-    {"aut", AT_LOW, WITH_NEXT, 0, 10, 2},     {"aut-zero", AT_LOW, WITH_ZERO, 0, 10, 2},
-    {"ldra", AT_NEXT, WITH_ZERO, 2, 23, 1},   {"ldra-index", AT_NEXT, WITH_ZERO, 2, 23, 1},
+    {"braz", AT_NEXT, WITH_ZERO, 0, 10, 1},  {"bra", AT_NEXT, WITH_LOW, 0, 10, 1},
+    {"blraz", AT_NEXT, WITH_ZERO, 0, 10, 1}, {"blra", AT_NEXT, WITH_LOW, 0, 10, 1},
+    {"reta", 30, WITH_SP, 0, 10, 1},         {"aut1716", 17, 16, 0, 6, 1},
+    {"autsp", 30, WITH_SP, 0, 6, 1},         {"autz", 30, WITH_ZERO, 0, 6, 1},
+    {"aut", AT_LOW, WITH_NEXT, 0, 10, 2},    {"aut-zero", AT_LOW, WITH_ZERO, 0, 10, 2},
+    {"ldra", AT_NEXT, WITH_ZERO, 2, 23, 1},  {"ldra-index", AT_NEXT, WITH_ZERO, 2, 23, 1},
 };
 
 static uint64_t signed_pointer(uint64_t pointer, uint64_t modifier, unsigned key)
@@ -56,7 +58,7 @@ void pointer_sign(const struct tl_insn *insn, struct machine_state *state, uint6
         unsigned key = form[i].key + (word >> form[i].shift & ((1u << form[i].bits) - 1));
         at = at == AT_LOW ? word & 31 : at == AT_NEXT ? word >> 5 & 31 : at;
         with = with == WITH_LOW ? word & 31 : with == WITH_NEXT ? word >> 5 & 31 : with;
-        uint64_t modifier = with == WITH_ZERO                      ? 0
+        uint64_t modifier = with == WITH_ZERO                     ? 0
                             : with == WITH_SP || with == REG_ZERO ? state->sp
                                                                   : state->reg[with];
         if (at != REG_ZERO)
