@@ -1,5 +1,5 @@
-"""Two sites that the kernel's uprobe of arm64 gets wrong, under both tools side by side. What the kernel does is
-shown, not judged: it differs between kernels. Trapless must leave the program's results alone.
+"""Two sites that a kernel's uprobe may get wrong, under both tools side by side. What the kernel does is
+shown, not judged: it differs between architectures and kernels. Trapless must leave the program's results alone.
 
 usage: test_beside.py TRAPLESS PROGRAM
 """
@@ -61,14 +61,14 @@ class Beside(unittest.TestCase):
                        str(CALLS))
             return done.returncode, done.stdout.strip(), [json.loads(line) for line in out], done.stderr
 
-    def test_a_literal_to_a_vector_register_is_read_right(self):
+    def test_a_literal_is_read_right(self):
         self.assertEqual(run(PROGRAM, "literal", str(CALLS)).stdout.strip(), "wrong 0")
         for method in ("jump", "slot", "simulate"):
             status, said, lines, errors = self.counted("literal", "load_literal", method=method)
             self.assertEqual(status, 0, errors)
             self.assertEqual(said, "wrong 0", method)
             self.assertEqual([line["hits"] for line in lines if line["type"] == "count"], [CALLS], method)
-        print(f"{os.uname().release}: ldr d0, literal: trapless: wrong 0; the kernel's uprobe: "
+        print(f"{os.uname().release}: load of a literal: trapless: wrong 0; the kernel's uprobe: "
               f"{under_the_kernel('literal', addr_of('load_literal'))}", file=sys.stderr)
 
     def test_between_an_exclusive_pair_there_is_no_probe(self):
@@ -80,7 +80,7 @@ class Beside(unittest.TestCase):
                 self.assertEqual([line for line in lines if line["type"] == "probe" and line["method"] != "refused"],
                                  [], errors)
                 self.assertIn("exclusive", errors + json.dumps(lines))
-        print(f"{os.uname().release}: between ldxr and stxr: trapless: refused; the kernel's uprobe: "
+        print(f"{os.uname().release}: between an exclusive pair: trapless: refused; the kernel's uprobe: "
               f"{under_the_kernel('exclusive', addr_of('exclusive_add') + 4)}", file=sys.stderr)
 
 
