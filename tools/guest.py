@@ -5,6 +5,7 @@ Packages come through an apt configuration of our own and lie, verified, in $TRA
 ~/.cache/trapless. Nothing of it needs root.
 """
 import argparse
+import functools
 import json
 import os
 import sys
@@ -99,19 +100,22 @@ def do_bench(arguments):
     """Each kernel twice: with an instruction as the clock's tick, and in plain time."""
     whole = prepare(arguments, more=[("/root/measure.py", os.path.join(SOURCE, "tools/guestlib/measure.py"))])
     lines, failed = [], False
+
+    def tell(clock, release, result):
+        nonlocal failed
+        got, other = bench.lines_of(result.output, clock, release)
+        lines.extend(got)
+        failed |= result.status != 0
+        if arguments.json:
+            print("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in got), end="", flush=True)
+        if other:
+            print(f"guest: {release}, {clock}, {result.name}: status {result.status}\n{other}", file=sys.stderr, flush=True)
+
     for kernel in arguments.kernels or isa.KERNELS[:2]:
         for clock in arguments.clock or bench.CLOCKS:
             guest = machine_of(arguments, kernel, whole, icount=clock == "instructions")
-            for result in guest.run([(part, arguments.timeout, f"exec python3 /root/measure.py {clock} {part}")
-                                     for part in arguments.part or bench.PARTS]):
-                got, other = bench.lines_of(result.output, clock, guest.release)
-                lines += got
-                failed |= result.status != 0
-                if arguments.json:
-                    print("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in got), end="", flush=True)
-                if other:
-                    print(f"guest: {guest.release}, {clock}, {result.name}: status {result.status}\n{other}",
-                          file=sys.stderr, flush=True)
+            guest.run([(part, arguments.timeout, f"exec python3 /root/measure.py {clock} {part}")
+                       for part in arguments.part or bench.PARTS], functools.partial(tell, clock, guest.release))
     if not arguments.json:
         print(bench.table(lines), end="")
     return 1 if failed or not lines else 0
