@@ -131,16 +131,18 @@ static void branches_that_store_have_fault_rows(void **state)
     struct tl_patch patch[] = {{.addr = 0x2100, .size = sizeof spill},
                                {.addr = 0x2000, .size = sizeof leads},
                                {.addr = 0x3000, .size = sizeof spill},
-                               {.addr = 0x4000, .size = sizeof far}};
+                               {.addr = 0x4000, .size = sizeof far},
+                               {.addr = 0x5000, .size = 8}}; // takes a register back
     memcpy(patch[0].after, spill, sizeof spill);
     memcpy(patch[1].after, leads, sizeof leads);
     memcpy(patch[2].after, spill, sizeof spill);
     memcpy(patch[3].after, far, sizeof far);
+    assert_true(tl_arch_riscv64.emit_reload(0x5000, 0x5100, 7, false, patch[4].after));
     const struct tl_plan plan = {.patch = patch, .patch_count = TL_ARRAY_COUNT(patch)};
     static const struct {
         size_t count;
         tl_addr pc, site;
-    } rows[] = {{1, 0x2102, 0x2000}, {0, 0, 0}, {1, 0x3002, 0x3000}, {0, 0, 0}};
+    } rows[] = {{1, 0x2102, 0x2000}, {0, 0, 0}, {1, 0x3002, 0x3000}, {0, 0, 0}, {0, 0, 0}};
     for (size_t i = 0; i < TL_ARRAY_COUNT(rows); i++) {
         struct tl_fault_row row = {.pc = 0};
         assert_int_equal(tl_faults_branch_rows(&tl_arch_riscv64, &plan, &patch[i], NULL), rows[i].count);
