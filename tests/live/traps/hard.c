@@ -22,10 +22,12 @@
 __asm__(".text\n"
         ".balign 16\n" FUNCTION("crowd_one", CROWD) FUNCTION("hard_push", HARD_PUSH)
             FUNCTION("crowd_two", CROWD) FUNCTION("hard_load", HARD_LOAD)
-                FUNCTION("crowd_three", CROWD) FUNCTION("hard_alone", HARD_ALONE));
+                FUNCTION("crowd_three", CROWD) FUNCTION("hard_alone", HARD_ALONE)
+                    FUNCTION("hard_tail", HARD_TAIL) FUNCTION("tail_end", HARD_ALONE));
 uint64_t hard_push(uint64_t value, unsigned turns);
 uint64_t hard_load(const uint64_t *from, unsigned turns);
 uint64_t hard_alone(uint64_t value);
+uint64_t hard_tail(uint64_t value); // goes on in tail_end
 void crowd_one(void);
 void crowd_two(void);
 void crowd_three(void);
@@ -39,7 +41,8 @@ static void fail(const char *what)
 static void call_many(void)
 {
     for (uint64_t i = 0; i < CALLS; i++) {
-        if (hard_push(i, 2) != i + 7 || hard_load(&i, 1) != i || hard_alone(i) != i + 9)
+        if (hard_push(i, 2) != i + 7 || hard_load(&i, 1) != i || hard_alone(i) != i + 9 ||
+            hard_tail(i) != i + 9)
             fail("wrong result");
     }
 }

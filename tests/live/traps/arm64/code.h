@@ -35,6 +35,9 @@
     "    nop\n"                                                                                    \
     "    add x0, x0, #9\n"                                                                         \
     "    ret\n"
+#define HARD_TAIL                                                                                  \
+    "    nop\n"                                                                                    \
+    "    b tail_end\n"
 
 static inline uintptr_t context_pc(const ucontext_t *context)
 {

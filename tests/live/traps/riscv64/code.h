@@ -35,6 +35,13 @@
     "    nop\n"                                                                                    \
     "    addi a0, a0, 9\n"                                                                         \
     "    ret\n"
+// Each as long as a branch: the exit is no part of the entry's window.
+#define HARD_TAIL                                                                                  \
+    "    .option push\n"                                                                           \
+    "    .option norvc\n"                                                                          \
+    "    nop\n"                                                                                    \
+    "    j tail_end\n"                                                                             \
+    "    .option pop\n"
 
 static inline uintptr_t context_pc(const ucontext_t *context)
 {

@@ -41,6 +41,9 @@
     "    nop\n"                                                                                    \
     "    lea 9(%rdi), %rax\n"                                                                      \
     "    ret\n"
+#define HARD_TAIL                                                                                  \
+    "    nop\n"                                                                                    \
+    "    jmp tail_end\n"
 
 static inline uintptr_t context_pc(const ucontext_t *context)
 {
