@@ -330,7 +330,8 @@ static bool branch_bound(const struct search *search, uint32_t at, bool taken, u
     struct tl_insn compare, branch;
     struct tl_definition def;
     unsigned reg;
-    if (!tl_decode_at(search->analysis, graph->node[at].addr, true, &branch))
+    if (!search->analysis->arch->bound ||
+        !tl_decode_at(search->analysis, graph->node[at].addr, true, &branch))
         return false;
     for (unsigned step = 0; step < COMPARE_STEPS_MAX; step++) {
         if (at == 0 || graph->node[at - 1].next != at ||

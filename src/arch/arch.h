@@ -82,7 +82,8 @@ struct tl_arch {
     bool (*address)(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
 
     // Going on behind `branch` (taken: going where it leads), right behind `compare`, proves that register
-    // *reg is, unsigned, below *count. false: they prove no such thing. Bounds of jump tables.
+    // *reg is, unsigned, below *count. false: they prove no such thing. Bounds of jump tables. NULL (riscv64):
+    // what an index is compared with is in a register, so tables are read to their end.
     bool (*bound)(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
                   unsigned *reg, uint64_t *count);
     // Whether what insn leaves in general register *reg is, unsigned, below *count: a masked index.

@@ -108,13 +108,19 @@ static int piece_look(const struct tl_planner *planner, const struct tl_plan_mod
     struct tl_straight found[PIECE_STRAIGHT_MAX];
     const struct tl_arch *arch = planner->arch;
     unsigned least = arch->far_size + arch->reload_size;
-    size_t count = 0;
+    size_t count = 0, stride = arch->insn_align;
     piece->looked = true;
     for (tl_addr vaddr = start; vaddr < end && count < PIECE_STRAIGHT_MAX;) {
         struct tl_site_facts facts;
         if (module->site(module->analysis, vaddr, &facts, NULL))
             break;
         tl_addr behind = vaddr + arch->insn_align;
+        // What no function owns may be long, and is dear to judge: it is left in longer and longer steps.
+        stride = facts.function.size ? arch->insn_align : 2 * stride;
+        if (!facts.function.size) {
+            vaddr += stride;
+            continue;
+        }
         if (facts.refusal || facts.go || facts.no_stack) {
             if (facts.refusal != TL_REFUSE_NOT_BOUNDARY && facts.insn_count)
                 behind = vaddr + facts.insn[0].size;

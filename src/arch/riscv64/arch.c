@@ -40,7 +40,6 @@ const struct tl_arch tl_arch_riscv64 = {
     .skim = tl_riscv64_skim,
     .define = tl_riscv64_define,
     .address = tl_riscv64_address,
-    .bound = tl_riscv64_bound,
     .below = tl_riscv64_below,
     .general_regs = 0xfffffffe,
     .fp_reg = 8,

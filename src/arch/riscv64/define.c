@@ -284,19 +284,6 @@ bool tl_riscv64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out)
     return true;
 }
 
-// The constant that an index is compared with is in a register, which this face has no word for: tables are read
-// to their end (analyse/tables.c).
-bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
-                      unsigned *reg, uint64_t *count)
-{
-    (void)compare;
-    (void)branch;
-    (void)taken;
-    (void)reg;
-    (void)count;
-    return false;
-}
-
 // andi and c.andi with a constant that is not negative.
 bool tl_riscv64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count)
 {

@@ -9,8 +9,6 @@ int tl_riscv64_skim(const uint8_t *bytes, size_t size, tl_addr addr, struct tl_i
 void tl_riscv64_print(const struct tl_insn *insn, char *buf, size_t size);
 void tl_riscv64_define(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
 bool tl_riscv64_address(const struct tl_insn *insn, tl_addr *part, tl_addr *out);
-bool tl_riscv64_bound(const struct tl_insn *compare, const struct tl_insn *branch, bool taken,
-                      unsigned *reg, uint64_t *count);
 bool tl_riscv64_below(const struct tl_insn *insn, unsigned *reg, uint64_t *count);
 void tl_riscv64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
 // An addition of a constant, whatever its form (li, lui, auipc, mv, addi and their compressed kin): to = from + plus;
