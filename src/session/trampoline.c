@@ -248,12 +248,14 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
     const struct tl_arch *arch = tl_session_arch(module);
     struct frame frame = {.fp = TL_DEPTH_UNKNOWN};
     struct tl_insn insn;
+    bool calls = false;
     *place = arch->stores_return ? TL_HIJACK_NOWHERE : TL_HIJACK_AT_KEY;
     if (size > CODE_MAX)
         size = CODE_MAX;
     for (tl_addr at = function; at < function + size; at += insn.size) {
         if (!tl_session_insn(module, at, &insn))
-            return true; // data, or padding: what was seen was well
+            break; // data, or padding: what was seen was well
+        calls |= insn.flow == TL_FLOW_CALL || insn.flow == TL_FLOW_ICALL;
         // Where it lies on the stack, nothing reads it that can't fault.
         bool can = insn.flow == TL_FLOW_RET || insn.flags & TL_INSN_MAY_FAULT || arch->insn_align > 1;
         if (can && arch->reads_return(&insn, frame.sp, frame.fp))
@@ -265,7 +267,8 @@ static bool code_leaves_it(struct tl_module *module, tl_addr function, uint64_t 
             frame.sp != TL_DEPTH_UNKNOWN) // it gives back what it never took: only a part
             return false;
     }
-    return true;
+    // A call takes its register, and it is not kept: it returns by another way.
+    return !calls || *place != TL_HIJACK_NOWHERE;
 }
 
 enum tl_refusal tl_session_trampoline_refusal(struct tl_batch *batch, size_t index)

@@ -4,6 +4,7 @@ or process. What a probed program prints is what it prints bare, and entries and
 usage: test_returns.py TRAPLESS FRAMES ENDS THROWS SPINS EVENTS [TEST...]
 """
 import os
+import platform
 import signal
 import sys
 import unittest
@@ -23,17 +24,24 @@ WAYS = {"any": (), "exit": ("--return", "exit"), "trampoline": ("--return", "tra
 # What one way alone may say no to, by the words of the refusal: an exit with no room for a branch depends on what
 # memory is free.
 REFUSED = {"exit": "exits can't be patched", "trampoline": "no sentence", "any": "no sentence"}
+# Returns by an address that it was given in another register, where x86-64 has but one place for it.
+ELSEWHERE = {"x86_64": ()}.get(platform.machine(), ("calls_first",))
 FOLLOW = {True: "--follow", False: "--no-follow"}
 
 
 class Returns(Case):
+    @staticmethod
+    def may_refuse(name, way, probe):
+        return REFUSED[way] in probe["reason"] or (way == "trampoline" and name in ELSEWHERE)
+
     def returned(self, told, report, name, returns, way):
         """The counts of one return probe against what is known."""
         probe = report.one(report.probes, "uretprobe", name)
         if probe["method"] == "refused":
             self.assertTrue(probe["reason"], name)
-            self.assertTrue(told.returns[name] == 0 or REFUSED[way] in probe["reason"], f"{name}: {probe['reason']}")
+            self.assertTrue(told.returns[name] == 0 or self.may_refuse(name, way, probe), f"{name}: {probe['reason']}")
             return
+        self.assertFalse(way == "trampoline" and name in ELSEWHERE, probe)
         hits, dropped = report.hits("uretprobe", name), report.dropped("uretprobe", name)
         recorded, passed = hits - dropped, told.unwound.get(name, 0)
         if passed and probe["return_way"] == "trampoline":
@@ -63,7 +71,7 @@ class Returns(Case):
             if not found:
                 refused = [p for p in report.probes.values() if p["probe"].rsplit(":", 1)[1] == name
                            and p["method"] == "refused"]
-                self.assertTrue(returns == 0 or (refused and REFUSED[way] in refused[0]["reason"]), name)
+                self.assertTrue(returns == 0 or (refused and self.may_refuse(name, way, refused[0])), name)
                 continue
             least = returns - told.moved.get(name, 0)
             if way != "exit":
