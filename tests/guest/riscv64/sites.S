@@ -1,5 +1,5 @@
 // An address in pieces, which a copy elsewhere would get wrong, and the words between a load-reserved and its
-// store-conditional, where the kernel's uprobe of riscv64 keeps the store from ever succeeding.
+// store-conditional, where a trap may keep the store from ever succeeding.
         .text
         .option norvc
         .option norelax
