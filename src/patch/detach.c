@@ -159,6 +159,7 @@ static int foreign_put_back(void *opaque)
             return error;
         error = tl_text_load(install->target, &install->writes, &text, job->diag);
         if (!error) {
+            text.trampoline = tl_hijack_trampoline(install->target, &install->header);
             int count = tl_text_put_back(install->target, &text, &install->writes, pick_foreign, job,
                                          &left, job->diag);
             error = count < 0 ? count : 0;
@@ -283,6 +284,7 @@ static int detach_stopped(struct detach_job *job, struct tl_diag *diag)
         return error;
     // Return addresses first: while they lead to our code, somebody stands in it.
     job->whole = tl_hijack_put_back_whole(install);
+    text.trampoline = tl_hijack_trampoline(target, &install->header);
     int count = tl_text_put_back(target, &text, &install->writes, pick_all, NULL, &job->left, diag);
     tl_text_deinit(&text);
     if (count < 0 || job->left)

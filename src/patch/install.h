@@ -166,6 +166,7 @@ struct tl_text_view {
     struct tl_text_group *group;
     size_t group_count;
     struct tl_maps maps;
+    tl_addr trampoline; // of replaced return addresses; 0: none. tl_text_load leaves it 0
 };
 // Reads maps and the bytes around every patch. Patches whose memory can't be read get refusals by
 // tl_text_check.
@@ -189,7 +190,8 @@ int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl
                   struct tl_diag *diag);
 // Puts back, byte by byte, what is ours in DONE and CLOSED patches for which pick() is true; they
 // become CLOSED. Returns how many patches had bytes of ours, or TL_E_*. Branches of several instructions
-// (tl_branch_size) stay DONE while a thread may be inside one, or in a detour, which may lead back into one:
+// (tl_branch_size) stay DONE while a thread may be inside one, or in a detour, which may lead back into one (the
+// trampoline does not: what returns by it comes back behind a call, where no window goes on):
 // *left (may be NULL) says how many did.
 int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                      bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
@@ -227,6 +229,8 @@ uint64_t tl_hijack_size(void);
 int tl_hijack_map(struct tl_install *install, struct tl_diag *diag);
 // A header names memory that is such.
 bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *header);
+// Where replaced return addresses lead, by the target's own word. 0: there are none.
+tl_addr tl_hijack_trampoline(struct tl_target *target, const struct tl_code_header *header);
 // Code of a file's, not ours.
 bool tl_map_is_text(const struct tl_map *map);
 // All stopped: puts replaced return addresses back, in coroutines' stacks and in registers too, and lets no more be

@@ -347,22 +347,27 @@ static void places_find(struct tl_target *target, const struct tl_code_header *h
     free(place);
 }
 
+tl_addr tl_hijack_trampoline(struct tl_target *target, const struct tl_code_header *header)
+{
+    tl_addr addr = 0, at = header->hijack_addr + offsetof(struct tl_hijack_head, trampoline);
+    if (!header->hijack_addr || tl_target_read(target, at, &addr, sizeof addr, NULL) != 0 ||
+        addr - header->agent_addr >= header->agent_size)
+        return 0;
+    return addr;
+}
+
 size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header *header,
                           const struct tl_writes *writes)
 {
     struct tl_maps maps;
     struct waiting_list list = {.slot = NULL};
-    uint64_t trampoline;
+    uint64_t trampoline = tl_hijack_trampoline(target, header);
     size_t count = 0;
-    if (!header->hijack_addr || tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
+    if (!trampoline || tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
         return 0;
     uint64_t *there = malloc(SLOT_PAGES * sizeof *there);
     const tl_addr slots = header->hijack_addr + offsetof(struct tl_hijack_head, slot);
-    bool ours =
-        there && tl_hijack_is(&maps, header) &&
-        tl_target_read(target, header->hijack_addr + offsetof(struct tl_hijack_head, trampoline),
-                       &trampoline, sizeof trampoline, NULL) == 0 &&
-        trampoline - header->agent_addr < header->agent_size;
+    bool ours = there && tl_hijack_is(&maps, header);
     if (ours) {
         const uint64_t ended = 1;
         (void)tl_target_write(target, header->hijack_addr + offsetof(struct tl_hijack_head, ended),
