@@ -49,7 +49,7 @@ class Vectors(unittest.TestCase):
         for _ in range(ROUNDS):
             controller = torture.Count(TRAPLESS, self.process.pid, [PROBE]).process
             controller.kill()
-            controller.wait()
+            controller.communicate()
             done = subprocess.run([TRAPLESS, "detach", "-p", str(self.process.pid)], stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
