@@ -154,12 +154,12 @@ static int foreign_put_back(void *opaque)
     size_t left = 0;
     int error;
     do {
-        error = tl_patch_hold(install->target, true, job->diag);
+        error = tl_patch_stop(install->target, job->diag);
         if (error)
             return error;
         error = tl_text_load(install->target, &install->writes, &text, job->diag);
         if (!error) {
-            text.trampoline = tl_hijack_trampoline(install->target, &install->header);
+            text.agent = tl_code_agent(&install->header);
             int count = tl_text_put_back(install->target, &text, &install->writes, pick_foreign, job,
                                          &left, job->diag);
             error = count < 0 ? count : 0;
@@ -284,7 +284,7 @@ static int detach_stopped(struct detach_job *job, struct tl_diag *diag)
         return error;
     // Return addresses first: while they lead to our code, somebody stands in it.
     job->whole = tl_hijack_put_back_whole(install);
-    text.trampoline = tl_hijack_trampoline(target, &install->header);
+    text.agent = tl_code_agent(&install->header);
     int count = tl_text_put_back(target, &text, &install->writes, pick_all, NULL, &job->left, diag);
     tl_text_deinit(&text);
     if (count < 0 || job->left)
@@ -301,13 +301,15 @@ static int detach_run(void *opaque)
     struct tl_target *target = install->target;
     unsigned tries = 0;
     uint64_t start;
+    bool borrowed;
     int error;
     do {
-        // A borrowed thread first: it gives the pages back after the others have gone on.
+        // A borrowed thread first: it gives the pages back after the others have gone on. Without one they stay.
         error = tl_patch_hold(target, false, job->diag);
+        borrowed = !error;
         start = tl_now_ns();
-        if (!error)
-            error = tl_patch_hold(target, true, job->diag);
+        if (!error || error == TL_E_UNSUPPORTED)
+            error = tl_patch_stop(target, job->diag);
         if (!error && !still_there(install)) {
             tl_target_resume(target);
             return 0;
@@ -315,10 +317,10 @@ static int detach_run(void *opaque)
         if (!error)
             error = detach_stopped(job, job->diag);
     } while (!error && tl_text_wait(target, job->left, false, &tries));
-    if (!error)
+    if (!error && borrowed)
         tl_target_resume_others(target);
     install->times.detach_stopped_ms = (double)(tl_now_ns() - start) / 1e6;
-    if (!error)
+    if (!error && borrowed)
         tl_text_pages_return(target, &install->writes);
     tl_target_resume(target);
     return error;

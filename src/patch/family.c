@@ -160,7 +160,7 @@ static int copy_stopped(struct copy_job *job)
     size_t left = 0;
     if (job->all)
         (void)tl_hijack_put_back(job->child, &job->install->header, &job->writes);
-    text.trampoline = tl_hijack_trampoline(job->child, &job->install->header);
+    text.agent = tl_code_agent(&job->install->header);
     int count = tl_text_put_back(job->child, &text, &job->writes, pick_closed, job, &left, job->diag);
     tl_text_deinit(&text);
     if (count >= 0 && left)

@@ -159,6 +159,9 @@ bool tl_region_homes_crowded(struct tl_target *target, unsigned shift, unsigned 
 uint64_t tl_now_ns(void);
 // Borrows a thread and, if all is wanted, stops the rest; some tries where the target is slow to stop.
 int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag);
+// Stops all, with the same tries, for what needs no system call in the target: that a thread can't be borrowed
+// where it stands must not keep our code in the text.
+int tl_patch_stop(struct tl_target *target, struct tl_diag *diag);
 
 // ---- text.c; all while all tasks are stopped
 struct tl_text_group; // neighbouring patches that are written at once
@@ -166,8 +169,13 @@ struct tl_text_view {
     struct tl_text_group *group;
     size_t group_count;
     struct tl_maps maps;
-    tl_addr trampoline; // of replaced return addresses; 0: none. tl_text_load leaves it 0
+    struct tl_range agent; // whose words on a stack mean nothing (below). tl_text_load leaves it empty
 };
+// The agent's image, where a header says it lies.
+static inline struct tl_range tl_code_agent(const struct tl_code_header *header)
+{
+    return (struct tl_range){header->agent_addr, header->agent_addr + header->agent_size};
+}
 // Reads maps and the bytes around every patch. Patches whose memory can't be read get refusals by
 // tl_text_check.
 int tl_text_load(struct tl_target *target, struct tl_writes *writes, struct tl_text_view *out,
@@ -190,9 +198,11 @@ int tl_text_write(struct tl_target *target, struct tl_text_view *text, struct tl
                   struct tl_diag *diag);
 // Puts back, byte by byte, what is ours in DONE and CLOSED patches for which pick() is true; they
 // become CLOSED. Returns how many patches had bytes of ours, or TL_E_*. Branches of several instructions
-// (tl_branch_size) stay DONE while a thread may be inside one, or in a detour, which may lead back into one (the
-// trampoline does not: what returns by it comes back behind a call, where no window goes on):
-// *left (may be NULL) says how many did.
+// (tl_branch_size) stay DONE while a thread may be inside one, or in a detour, which may lead back into one:
+// *left (may be NULL) says how many did. A word on a stack that leads to the agent says nothing: what the agent was
+// called by has a word that leads to its detour, beside it or in a saved register, until it has come back, and
+// what returns by the trampoline comes back behind a call, where no window goes on. But dead copies of the agent's
+// own return addresses lie in frames that never write there.
 int tl_text_put_back(struct tl_target *target, struct tl_text_view *text, struct tl_writes *writes,
                      bool (*pick)(const struct tl_write *write, void *opaque), void *opaque,
                      size_t *left, struct tl_diag *diag);
@@ -229,8 +239,6 @@ uint64_t tl_hijack_size(void);
 int tl_hijack_map(struct tl_install *install, struct tl_diag *diag);
 // A header names memory that is such.
 bool tl_hijack_is(const struct tl_maps *maps, const struct tl_code_header *header);
-// Where replaced return addresses lead, by the target's own word. 0: there are none.
-tl_addr tl_hijack_trampoline(struct tl_target *target, const struct tl_code_header *header);
 // Code of a file's, not ours.
 bool tl_map_is_text(const struct tl_map *map);
 // All stopped: puts replaced return addresses back, in coroutines' stacks and in registers too, and lets no more be

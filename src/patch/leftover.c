@@ -329,7 +329,7 @@ static int header_undo(struct tl_target *target, const struct header_at *at,
     error = tl_text_load(target, writes, &text, diag);
     if (error)
         return error;
-    text.trampoline = tl_hijack_trampoline(target, &at->header);
+    text.agent = tl_code_agent(&at->header);
     int count = tl_text_put_back(target, &text, writes, pick_all, NULL, left, diag);
     tl_text_deinit(&text);
     if (count >= 0 && !*left) {

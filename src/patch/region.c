@@ -44,7 +44,7 @@ uint64_t tl_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag)
+static int hold(struct tl_target *target, bool borrow, bool all, struct tl_diag *diag)
 {
     int error = TL_E_BUSY;
     for (int i = 0; i < HOLD_TRIES && error == TL_E_BUSY; i++) {
@@ -52,11 +52,21 @@ int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag)
             struct timespec pause = {.tv_nsec = HOLD_PAUSE_NS};
             nanosleep(&pause, NULL);
         }
-        error = tl_target_borrow(target, diag);
+        error = borrow ? tl_target_borrow(target, diag) : 0;
         if (!error && all)
             error = tl_target_stop(target, diag);
     }
     return error;
+}
+
+int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag)
+{
+    return hold(target, true, all, diag);
+}
+
+int tl_patch_stop(struct tl_target *target, struct tl_diag *diag)
+{
+    return hold(target, false, true, diag);
 }
 
 // ---- system calls -------------------------------------------------------------------------------

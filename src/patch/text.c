@@ -285,7 +285,7 @@ static bool is_long(const struct tl_write *write)
 struct standing {
     const struct tl_text_view *text;
     const struct tl_writes *writes;
-    tl_addr passed; // means nothing on a stack
+    struct tl_range passed; // means nothing on a stack
     bool found;
 };
 
@@ -295,7 +295,7 @@ static void standing_word(tl_addr addr, uint64_t word, void *opaque)
     struct standing *standing = opaque;
     const struct tl_write *write = tl_writes_at(standing->writes, word);
     const struct tl_map *map = tl_maps_at(&standing->text->maps, word);
-    if (standing->passed && word == standing->passed)
+    if (word >= standing->passed.start && word < standing->passed.end)
         return;
     standing->found |= write && word > write->patch.addr && is_long(write);
     standing->found |= map && map->prot & TL_PROT_EXEC && tl_map_is(map, TL_CODE_PATH);
@@ -304,14 +304,14 @@ static void standing_word(tl_addr addr, uint64_t word, void *opaque)
 static bool anybody_standing(struct tl_target *target, const struct tl_text_view *text,
                              const struct tl_writes *writes)
 {
-    struct standing standing = {text, writes, 0, false};
+    struct standing standing = {.text = text, .writes = writes};
     for (size_t i = 0; i < tl_target_thread_count(target) && !standing.found; i++) {
         struct tl_thread_view view;
         if (tl_target_thread_view(target, i, &view) != 0)
             return true;
-        standing.passed = 0;
+        standing.passed = (struct tl_range){0, 0};
         standing_word(0, view.pc, &standing);
-        standing.passed = text->trampoline;
+        standing.passed = text->agent;
         standing.found |= !tl_stack_words(target, &view, standing_word, &standing);
     }
     return standing.found;

@@ -347,7 +347,8 @@ static void places_find(struct tl_target *target, const struct tl_code_header *h
     free(place);
 }
 
-tl_addr tl_hijack_trampoline(struct tl_target *target, const struct tl_code_header *header)
+// Where replaced return addresses lead, by the target's own word. 0: there are none.
+static tl_addr trampoline_addr(struct tl_target *target, const struct tl_code_header *header)
 {
     tl_addr addr = 0, at = header->hijack_addr + offsetof(struct tl_hijack_head, trampoline);
     if (!header->hijack_addr || tl_target_read(target, at, &addr, sizeof addr, NULL) != 0 ||
@@ -361,7 +362,7 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
 {
     struct tl_maps maps;
     struct waiting_list list = {.slot = NULL};
-    uint64_t trampoline = tl_hijack_trampoline(target, header);
+    uint64_t trampoline = trampoline_addr(target, header);
     size_t count = 0;
     if (!trampoline || tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
         return 0;
@@ -426,7 +427,7 @@ static int end_run(void *opaque)
         const struct timespec pause = {.tv_nsec = END_PAUSE_NS};
         if (i)
             nanosleep(&pause, NULL);
-        error = tl_patch_hold(install->target, true, NULL);
+        error = tl_patch_stop(install->target, NULL);
         if (!error)
             whole = tl_hijack_put_back_whole(install);
         if (!held)

@@ -359,8 +359,10 @@ static void a_target_that_ends_under_a_look_has_changed_nothing(void **state)
         struct tl_diag diag = {""};
         victim_start(&victim, "hammer", "1");
         assert_int_equal(probes_put(victim.pid, &victim, &target, &install, results, &diag), 0);
+        struct tl_install_result put[HAND_PLANS]; // a word on a stack may have kept one out
         int looks[2], gone = 0;
         char byte;
+        memcpy(put, results, sizeof put);
         assert_int_equal(pipe(looks), 0);
         pid_t killer = fork();
         if (killer == 0) { // in the middle of the looks, a little later each time
@@ -374,7 +376,7 @@ static void a_target_that_ends_under_a_look_has_changed_nothing(void **state)
         }
         assert_true(gone == 1 || gone == TL_E_GONE);
         for (int k = 0; k < HAND_PLANS; k++)
-            assert_int_equal(results[k].refusal, TL_REFUSE_NONE);
+            assert_int_equal(results[k].refusal, put[k].refusal);
         assert_int_equal(waitpid(killer, NULL, 0), killer);
         close(looks[0]);
         close(looks[1]);

@@ -80,11 +80,14 @@ class Attached(Case):
 
     def test_a_library_that_comes_after_the_attach(self):
         child = self.host()
-        count = self.attached("count", child.pid, ["host_call", f"{LIBRARIES[0]}:a_*"])
-        for _ in range(3):
-            self.say(child, "load 0")
-            self.say(child, "drop")
-        report = self.ended(count)
+
+        def attempt():
+            count = self.attached("count", child.pid, ["host_call", f"{LIBRARIES[0]}:a_*"])
+            for _ in range(3):
+                self.say(child, "load 0")
+                self.say(child, "drop")
+            return self.ended(count)
+        report = self.patiently(attempt)
         self.assertEqual(report.hits("uprobe", "a_starts"), 9)
         self.assertEqual(report.hits("uprobe", "a_stops"), 6)
         self.assertEqual(report.hits("uprobe", "host_call"), 6)
@@ -134,13 +137,18 @@ class Attached(Case):
         self.assertEqual(self.say(child, "end"), "end")
 
     def test_a_library_that_is_there_at_the_attach_may_leave(self):
-        child = self.host()
-        self.say(child, "load 0")
-        count = self.attached("count", child.pid, ["host_call", f"{LIBRARIES[0]}:a_*"])
-        self.say(child, "drop")
-        self.say(child, "load 1")
-        self.say(child, "load 0")
-        report = self.ended(count)
+        child = None
+
+        def attempt():
+            nonlocal child
+            child = self.host()
+            self.say(child, "load 0")
+            count = self.attached("count", child.pid, ["host_call", f"{LIBRARIES[0]}:a_*"])
+            self.say(child, "drop")
+            self.say(child, "load 1")
+            self.say(child, "load 0")
+            return self.ended(count)
+        report = self.patiently(attempt)
         self.assertEqual(report.hits("uprobe", "a_stops"), 2)
         self.assertEqual(report.hits("uprobe", "a_starts"), 3)
         self.assertEqual(text_differences(child.pid), 0)

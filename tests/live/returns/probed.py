@@ -186,7 +186,20 @@ class Case(unittest.TestCase):
         command.send_signal(signal.SIGINT)
         errors = command.communicate(timeout=TIMEOUT_S)[1]
         self.assertEqual(command.returncode, 0, errors)
-        return Report(self.read(command.out))
+        report = Report(self.read(command.out))
+        report.missed = any(text in errors for text in MISSED)
+        return report
+
+    def patiently(self, attempt):
+        """The report of an attempt in which nothing was missed, or else it would have been told."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            report = attempt()
+            if not report.missed:
+                return report
+        if SLOW > 1:  # as in exact()
+            self.skipTest("too slow here: something was missed, and told, in each run of a minute")
+        return self.fail(f"something was missed in each run of {PATIENCE_S} s")
 
     def until(self, true, timeout_s=TIMEOUT_S):
         deadline = time.monotonic() + timeout_s
