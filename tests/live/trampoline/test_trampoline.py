@@ -151,15 +151,21 @@ class Pending(Case):
                         self.assertEqual(report.hits("uretprobe", name), count, name)
                         self.assertEqual(report.dropped("uretprobe", name), 0, name)
 
-    def test_probes_go_while_frames_wait(self):
+    def probes_go(self, modes):
         for program in (PENDING, STATIC):
-            for mode in INSIDE:
+            for mode in modes:
                 with self.subTest(program=program, mode=mode):
                     victim, command = self.inside(program, mode)
                     report = self.ended(command)
                     self.assertEqual(self.hits(report), INSIDE[mode])
                     self.assertEqual(text_differences(victim.process.pid), 0)
                     victim.goes_well()
+
+    def test_probes_go_while_frames_wait(self):
+        self.probes_go([mode for mode in INSIDE if mode != "registers"])
+
+    def test_probes_go_while_return_addresses_are_in_registers(self):
+        self.probes_go(["registers"])
 
     def test_memory_is_taken_away_while_frames_wait(self):
         for program in (PENDING, STATIC):
