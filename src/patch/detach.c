@@ -154,7 +154,7 @@ static int foreign_put_back(void *opaque)
     size_t left = 0;
     int error;
     do {
-        error = tl_patch_stop(install->target, job->diag);
+        error = tl_patch_stop(install->target, NULL, job->diag);
         if (error)
             return error;
         error = tl_text_load(install->target, &install->writes, &text, job->diag);
@@ -301,15 +301,14 @@ static int detach_run(void *opaque)
     struct tl_target *target = install->target;
     unsigned tries = 0;
     uint64_t start;
-    bool borrowed;
+    bool borrowed = true;
     int error;
     do {
-        // A borrowed thread first: it gives the pages back after the others have gone on. Without one they stay.
-        error = tl_patch_hold(target, false, job->diag);
-        borrowed = !error;
+        // A borrowed thread first: it gives the pages back after the others have gone on.
+        error = tl_patch_borrow(target, &borrowed, job->diag);
         start = tl_now_ns();
-        if (!error || error == TL_E_UNSUPPORTED)
-            error = tl_patch_stop(target, job->diag);
+        if (!error)
+            error = tl_patch_stop(target, &borrowed, job->diag);
         if (!error && !still_there(install)) {
             tl_target_resume(target);
             return 0;

@@ -171,10 +171,8 @@ static int copy_stopped(struct copy_job *job)
 static int copy_run(void *opaque)
 {
     struct copy_job *job = opaque;
-    int error = tl_patch_hold(job->child, true, job->diag);
-    bool borrowed = !error;
-    if (error == TL_E_UNSUPPORTED) // no thread can be borrowed: only the pages stay its own
-        error = tl_target_stop(job->child, job->diag);
+    bool borrowed = true;
+    int error = tl_patch_stop(job->child, &borrowed, job->diag);
     if (!error)
         error = copy_stopped(job);
     if (!error && borrowed) {

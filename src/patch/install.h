@@ -159,9 +159,11 @@ bool tl_region_homes_crowded(struct tl_target *target, unsigned shift, unsigned 
 uint64_t tl_now_ns(void);
 // Borrows a thread and, if all is wanted, stops the rest; some tries where the target is slow to stop.
 int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag);
-// Stops all, with the same tries, for what needs no system call in the target: that a thread can't be borrowed
-// where it stands must not keep our code in the text.
-int tl_patch_stop(struct tl_target *target, struct tl_diag *diag);
+// The same for putting text back, which needs no system call in the target: that no thread can be borrowed where it
+// stands must not keep our code there. *borrowed: one is wanted; then, whether there is one. NULL: none is wanted.
+int tl_patch_stop(struct tl_target *target, bool *borrowed, struct tl_diag *diag);
+// Only the borrowing.
+int tl_patch_borrow(struct tl_target *target, bool *borrowed, struct tl_diag *diag);
 
 // ---- text.c; all while all tasks are stopped
 struct tl_text_group; // neighbouring patches that are written at once

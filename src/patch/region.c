@@ -44,7 +44,8 @@ uint64_t tl_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int hold(struct tl_target *target, bool borrow, bool all, struct tl_diag *diag)
+// *borrow: a thread is wanted; where there need not be one, whether there is.
+static int hold(struct tl_target *target, bool *borrow, bool need, bool all, struct tl_diag *diag)
 {
     int error = TL_E_BUSY;
     for (int i = 0; i < HOLD_TRIES && error == TL_E_BUSY; i++) {
@@ -52,7 +53,11 @@ static int hold(struct tl_target *target, bool borrow, bool all, struct tl_diag 
             struct timespec pause = {.tv_nsec = HOLD_PAUSE_NS};
             nanosleep(&pause, NULL);
         }
-        error = borrow ? tl_target_borrow(target, diag) : 0;
+        error = *borrow ? tl_target_borrow(target, diag) : 0;
+        if (error == TL_E_UNSUPPORTED && !need) {
+            *borrow = false;
+            error = 0;
+        }
         if (!error && all)
             error = tl_target_stop(target, diag);
     }
@@ -61,12 +66,19 @@ static int hold(struct tl_target *target, bool borrow, bool all, struct tl_diag 
 
 int tl_patch_hold(struct tl_target *target, bool all, struct tl_diag *diag)
 {
-    return hold(target, true, all, diag);
+    bool borrow = true;
+    return hold(target, &borrow, true, all, diag);
 }
 
-int tl_patch_stop(struct tl_target *target, struct tl_diag *diag)
+int tl_patch_stop(struct tl_target *target, bool *borrowed, struct tl_diag *diag)
 {
-    return hold(target, false, true, diag);
+    bool none = false;
+    return hold(target, borrowed ? borrowed : &none, false, true, diag);
+}
+
+int tl_patch_borrow(struct tl_target *target, bool *borrowed, struct tl_diag *diag)
+{
+    return hold(target, borrowed, false, false, diag);
 }
 
 // ---- system calls -------------------------------------------------------------------------------

@@ -427,7 +427,7 @@ static int end_run(void *opaque)
         const struct timespec pause = {.tv_nsec = END_PAUSE_NS};
         if (i)
             nanosleep(&pause, NULL);
-        error = tl_patch_stop(install->target, NULL);
+        error = tl_patch_stop(install->target, NULL, NULL);
         if (!error)
             whole = tl_hijack_put_back_whole(install);
         if (!held)
