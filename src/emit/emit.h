@@ -226,4 +226,10 @@ struct tl_detour {
     uint8_t bytes[TL_DETOUR_SIZE_MAX]; // last: a plan set keeps only `size` of them
 };
 
+// For an emitter, before it writes: it has none of what not every instruction set has.
+static inline void tl_detour_begin(struct tl_detour *out)
+{
+    out->boundary_count = out->fault_count = out->fault_out_count = out->far_count = 0;
+}
+
 #endif

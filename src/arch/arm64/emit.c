@@ -301,7 +301,7 @@ static uint8_t detour_write(struct detour_work *work)
 {
     const struct tl_emit_in *in = work->in;
     uint8_t refusal = TL_REFUSE_NONE;
-    work->out->fault_count = work->out->fault_out_count = 0;
+    tl_detour_begin(work->out);
     // Behind the instruction only if nothing need be saved there: a fault of that store could not
     // be shown.
     bool behind = in->behind && scratch_choose(in, in->dead_behind).spill_count == 0;

@@ -457,7 +457,7 @@ int tl_riscv64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_de
     struct tl_detour detour;
     struct tl_parcels w = {.bytes = detour.bytes, .capacity = sizeof detour.bytes, .at = at};
     struct detour_work work = {.in = in, .w = &w, .out = &detour};
-    detour.fault_count = detour.fault_out_count = detour.far_count = 0;
+    tl_detour_begin(&detour);
     detour.refusal = detour_write(&work);
     if (w.full)
         return tl_diag_set(diag, TL_E_LIMIT, "detour at %#llx: more than %d bytes",

@@ -390,7 +390,7 @@ static uint8_t detour_write(const struct tl_emit_in *in, struct tl_writer *w, st
     struct slow slow = {.count = 0};
     uint16_t taken = 0;
     uint8_t refusal = TL_REFUSE_NONE;
-    out->fault_count = out->fault_out_count = 0;
+    tl_detour_begin(out);
     if (!in->on_taken)
         refusal = action_write(in, w, out, &f, &slow, wide);
     if (!refusal)
