@@ -1,13 +1,10 @@
 // Facts of sites in an arm64 victim: entries behind landing pads, exclusive regions and what else is refused,
 // dead registers, jump tables, exits, loops. The victim is assembled when the test runs, and read the whole
 // way, from its ELF file on.
-#include "assemble.h"
-#include "elf_facts.h"
+#include "bare_victim.h"
 
 #include "arch/arch.h"
-#include "find/find.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,52 +114,24 @@ static const char victim_text[] =
     ".p2align 2\ntable_of_words: .word at_tc_1-table_of_words, at_tc_2-table_of_words\n";
 // clang-format on
 
-static struct {
-    struct victim victim;
-    struct elf_facts elf; // for the names only
-    struct tl_image *image;
-    struct tl_analysis *analysis;
-} shared;
+static struct bare_victim shared;
 
 static int victim_setup(void **state)
 {
     (void)state;
-    static const struct tl_image_options options;
-    const struct tl_module_facts *facts;
-    if (!victim_build(&shared.victim, "aarch64-linux-gnu-gcc", "victim.s", victim_text,
-                      "-march=armv9.3-a -shared -nostdlib -Wl,-Bsymbolic") ||
-        !elf_facts_load(shared.victim.path, &shared.elf))
-        return -1;
-    // The labels would count as places that somebody may go to.
-    char path[160], command[512];
-    (void)snprintf(path, sizeof path, "%s.bare", shared.victim.path);
-    (void)snprintf(command, sizeof command, "aarch64-linux-gnu-objcopy --wildcard -N 'at_*' %s %s",
-                   shared.victim.path, path);
-    if (system(command) != 0)
-        return -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 ? -1 : tl_image_open(fd, path, &options, &shared.image, NULL);
-    if (!error)
-        error = tl_image_facts(shared.image, &facts, NULL);
-    return error ? error : tl_analysis_create(facts, &shared.analysis, NULL);
+    return bare_victim_open(&shared, "aarch64-linux-gnu", victim_text, "armv9.3-a");
 }
 
 static int victim_teardown(void **state)
 {
     (void)state;
-    tl_analysis_destroy(shared.analysis);
-    tl_image_close(shared.image);
-    elf_facts_free(&shared.elf);
-    victim_remove(&shared.victim);
+    bare_victim_close(&shared);
     return 0;
 }
 
 static tl_addr named(const char *name)
 {
-    tl_addr addr = elf_facts_find(&shared.elf, name, NULL);
-    if (addr == 0)
-        fail_msg("no %s in the victim", name);
-    return addr;
+    return bare_victim_named(&shared, name);
 }
 
 static struct tl_site_facts site_at(tl_addr addr)

@@ -1,12 +1,9 @@
 // What lies between lr and sc in a riscv64 victim that leaves by branches of several instructions. The victim is
 // assembled when the test runs, and read the whole way, from its ELF file on.
-#include "assemble.h"
-#include "elf_facts.h"
+#include "bare_victim.h"
 
 #include "arch/arch.h"
-#include "find/find.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,43 +41,18 @@ static const char victim_text[] =
     FUNCTION("unknown", LOOP("unknown") "at_unknown: nop\njr t1\n");
 // clang-format on
 
-static struct {
-    struct victim victim;
-    struct elf_facts elf;
-    struct tl_image *image;
-    struct tl_analysis *analysis;
-} shared;
+static struct bare_victim shared;
 
 static int victim_setup(void **state)
 {
     (void)state;
-    static const struct tl_image_options options;
-    const struct tl_module_facts *facts;
-    if (!victim_build(&shared.victim, "riscv64-linux-gnu-gcc", "victim.s", victim_text,
-                      "-march=rv64gc -shared -nostdlib -Wl,-Bsymbolic") ||
-        !elf_facts_load(shared.victim.path, &shared.elf))
-        return -1;
-    // The labels would count as places that somebody may go to.
-    char path[160], command[512];
-    (void)snprintf(path, sizeof path, "%s.bare", shared.victim.path);
-    (void)snprintf(command, sizeof command, "riscv64-linux-gnu-objcopy --wildcard -N 'at_*' %s %s",
-                   shared.victim.path, path);
-    if (system(command) != 0)
-        return -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 ? -1 : tl_image_open(fd, path, &options, &shared.image, NULL);
-    if (!error)
-        error = tl_image_facts(shared.image, &facts, NULL);
-    return error ? error : tl_analysis_create(facts, &shared.analysis, NULL);
+    return bare_victim_open(&shared, "riscv64-linux-gnu", victim_text, "rv64gc");
 }
 
 static int victim_teardown(void **state)
 {
     (void)state;
-    tl_analysis_destroy(shared.analysis);
-    tl_image_close(shared.image);
-    elf_facts_free(&shared.elf);
-    victim_remove(&shared.victim);
+    bare_victim_close(&shared);
     return 0;
 }
 
