@@ -15,14 +15,19 @@
 uint64_t caller_work(uint64_t index, uint64_t two, uint64_t three, uint64_t four, uint64_t five,
                      uint64_t all);
 
-__attribute__((noinline)) uint64_t caller_work(uint64_t index, uint64_t two, uint64_t three,
-                                               uint64_t four, uint64_t five, uint64_t all)
+__attribute__((noinline, no_reorder)) uint64_t caller_work(uint64_t index, uint64_t two,
+                                                           uint64_t three, uint64_t four,
+                                                           uint64_t five, uint64_t all)
 {
     __asm__ volatile("" : "+r"(index) : "r"(two), "r"(three), "r"(four), "r"(five));
     return all - index;
 }
 
-static void calls_make(uint64_t count)
+#ifdef __x86_64__
+__asm__(".skip 16, 0x90"); // room for a branch behind the return, whatever is aligned how
+#endif
+
+__attribute__((no_reorder)) static void calls_make(uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         (void)caller_work(i, 2, 3, 4, 5, UINT64_MAX);
