@@ -185,8 +185,12 @@ static size_t tasks_poll(struct tl_target *target, bool look)
         if (task->state != TL_TASK_WAITED)
             continue;
         (void)tl_task_wait(target, task, 0);
-        if (task->state == TL_TASK_WAITED && look && !task->newborn && task_in_kernel(task))
-            task->state = TL_TASK_IN_KERNEL;
+        if (task->state == TL_TASK_WAITED && look && !task->newborn && task_in_kernel(task)) {
+            // /proc says the same of one that has stopped since it was asked.
+            (void)tl_task_wait(target, task, 0);
+            if (task->state == TL_TASK_WAITED)
+                task->state = TL_TASK_IN_KERNEL;
+        }
         waited += task->state == TL_TASK_WAITED;
     }
     return waited;

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -183,6 +184,50 @@ static void a_thread_that_stops_late_is_borrowed(void **state)
     tl_target_resume(target);
     tl_target_close(target);
     assert_int_equal(victim_end(&victim), 0);
+}
+
+// One processor for what is started next: the first that there is.
+static void processor_choose(cpu_set_t *all)
+{
+    cpu_set_t one;
+    assert_int_equal(sched_getaffinity(0, sizeof *all, all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++) {
+        if (CPU_ISSET(cpu, all))
+            CPU_SET(cpu, &one);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+// Threads that share a processor with others stop late, each when its turn comes.
+static void running_threads_are_stopped_with_their_registers(void **state)
+{
+    (void)state;
+    const struct tl_target_options options = {.stop_timeout_ms = 10000};
+    struct victim victim, other;
+    struct tl_target *target;
+    struct tl_diag diag = {""};
+    cpu_set_t all;
+    size_t in_kernel = 0;
+    processor_choose(&all);
+    victim_start(&victim, "hammer", "6");
+    victim_start(&other, "hammer", "3");
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(tl_target_open(victim.pid, &options, &target, &diag), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(tl_target_stop(target, &diag), 0);
+        assert_int_equal(tl_target_thread_count(target), 7);
+        for (size_t k = 0; k < 7; k++) {
+            struct tl_thread_view view;
+            assert_int_equal(tl_target_thread_view(target, k, &view), 0);
+            in_kernel += view.in_kernel;
+        }
+        tl_target_resume(target);
+    }
+    assert_int_equal(in_kernel, 0);
+    tl_target_close(target);
+    assert_int_equal(victim_end(&victim), 0);
+    assert_int_equal(victim_end(&other), 0);
 }
 
 static void a_crowd_stops_fast(void **state)
@@ -853,6 +898,7 @@ int main(void)
         cmocka_unit_test(smallest_stacks),
         cmocka_unit_test(a_vfork_parent_is_held),
         cmocka_unit_test(a_thread_that_stops_late_is_borrowed),
+        cmocka_unit_test(running_threads_are_stopped_with_their_registers),
         cmocka_unit_test(a_crowd_stops_fast),
         cmocka_unit_test(a_static_program),
         cmocka_unit_test(a_musl_program),
