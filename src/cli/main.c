@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -171,10 +172,24 @@ static int output_run(struct tl_cli *cli, const struct tl_cli_command *command)
     return output_end(cli, status);
 }
 
+// Who asks for a process must have the right to it, not the file of this program: with that
+// everybody could look into and change everybody's.
+static bool rights_lent(void)
+{
+    if (!getauxval(AT_SECURE))
+        return false;
+    (void)fputs("trapless: its file lends its rights to whoever runs it (setuid, setgid or "
+                "capabilities): take them away, and run it as the target's user or as root\n",
+                stderr);
+    return true;
+}
+
 static int command_run(const struct tl_cli_command *command, int argc, char **argv)
 {
     struct tl_cli cli = {.progress_ms = tl_cli_now_ms()};
     struct tl_diag diag = {{0}};
+    if (rights_lent())
+        return TL_EXIT_FAILED;
     int error = tl_cli_options_parse(command, argc, argv, &cli.options, &diag);
     if (error)
         return usage_fail(command->name, diag.text);

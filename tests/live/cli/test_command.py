@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -76,6 +77,26 @@ class Usage(unittest.TestCase):
                 self.assertEqual(done.stdout, "")
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                 self.assertTrue(done.stderr.startswith("trapless"), done.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs two users")
+    def test_a_file_that_lends_its_rights_does_nothing(self):
+        nobody = 65534
+        lends = {"setuid": lambda path: os.chmod(path, 0o4755), "setgid": lambda path: os.chmod(path, 0o2755),
+                 # struct vfs_cap_data of linux/capability.h: version 2, effective; permitted: CAP_SYS_PTRACE.
+                 "capabilities": lambda path: os.setxattr(path, "security.capability",
+                                                          struct.pack("<5I", 0x02000001, 1 << 19, 0, 0, 0)),
+                 "nothing": lambda path: None}
+        for name, lend in lends.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                os.chmod(folder, 0o755)
+                path = shutil.copy(TRAPLESS, os.path.join(folder, "trapless"))
+                lend(path)
+                for words in (["count", "-p", SELF, "f"], ["list", "/bin/true"], ["detach", "-p", SELF]):
+                    done = subprocess.run([path, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                          timeout=TIMEOUT_S, check=False, user=nobody, group=nobody, extra_groups=[])
+                    self.assertEqual("its file lends its rights" in done.stderr, name != "nothing", done.stderr)
+                    if name != "nothing":
+                        self.assertEqual((done.returncode, done.stdout), (1, ""))
 
     def test_a_usage_error_empties_no_file(self):
         with tempfile.NamedTemporaryFile("w+") as file:
