@@ -192,7 +192,7 @@ static void processor_choose(cpu_set_t *all)
     cpu_set_t one;
     assert_int_equal(sched_getaffinity(0, sizeof *all, all), 0);
     CPU_ZERO(&one);
-    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++) {
+    for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++) {
         if (CPU_ISSET(cpu, all))
             CPU_SET(cpu, &one);
     }

@@ -189,6 +189,65 @@ static void handlers(void)
     expect("raises", ROUNDS, ROUNDS - landed);
 }
 
+// Handlers on a stack of their own: below that of the frames that wait, above it, and put aside while one runs.
+// Each calls functions that return there, is interrupted by another on the same stack, and every third jumps out.
+#define ALTERNATE_SIZE 65536u
+#define ALTERNATE_DEPTH 20u
+#define AUTODISARM (1u << 31) // SS_AUTODISARM of linux/signal.h
+static uint64_t alternates, deepened;
+
+static void on_alternate(int number)
+{
+    deepened += number == SIGUSR1;
+    if (down(ALTERNATE_DEPTH) != 7 + 3 * ALTERNATE_DEPTH * (ALTERNATE_DEPTH + 1) / 2)
+        fail("wrong sum on the alternate stack");
+    if (number != SIGUSR1)
+        return;
+    raise(SIGUSR2);
+    if (deepened % 3 == 0)
+        siglongjmp(handler_out, 1);
+}
+
+PROBED uint64_t interrupted(uint64_t levels)
+{
+    volatile uint64_t kept = levels;
+    if (levels)
+        return interrupted(levels - 1) + kept;
+    raise(SIGUSR1);
+    return 1;
+}
+
+static void on_stack_at(void *stack, int flags)
+{
+    const stack_t on = {.ss_sp = stack, .ss_size = ALTERNATE_SIZE, .ss_flags = flags}, off = {.ss_flags = SS_DISABLE};
+    if (sigaltstack(&on, NULL) != 0)
+        fail("no alternate stack");
+    for (volatile int i = 0; i < 300; i++) {
+        alternates++;
+        if (sigsetjmp(handler_out, 1) == 0 && interrupted(3) != 7)
+            fail("wrong sum of the interrupted");
+        if (flags && sigaltstack(&on, NULL) != 0) // a handler that jumped out left it put aside
+            fail("no alternate stack again");
+    }
+    (void)sigaltstack(&off, NULL);
+}
+
+static void alternate(void)
+{
+    static char below[ALTERNATE_SIZE];
+    char above[ALTERNATE_SIZE];
+    const struct sigaction action = {.sa_handler = on_alternate, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+    on_stack_at(below, 0);
+    on_stack_at(above, 0);
+    on_stack_at(below, (int)AUTODISARM);
+    uint64_t returned = 4 * (alternates - deepened / 3), deep = alternates * 2 * (ALTERNATE_DEPTH + 1);
+    printf("alternates %" PRIu64 " deepened %" PRIu64 "\n", alternates, deepened);
+    expect("interrupted", alternates * 4, returned);
+    expect("down", deep, deep);
+}
+
 // A handler that comes at any instruction, the probes' own code included, and hits the same probe.
 static volatile uint64_t alarms;
 PROBED uint64_t busy(uint64_t value)
@@ -511,8 +570,9 @@ static const struct mode {
 } modes[] = {
     {"recursion", recursion},   {"deepest", deepest},       {"jumps", jumps},
     {"same_place", same_place}, {"setjmps", setjmps},       {"handlers", handlers},
-    {"storm", storm},           {"coroutines", coroutines}, {"backtraces", backtraces},
-    {"values", values},         {"tails", tails},           {"never", never},
+    {"alternate", alternate},   {"storm", storm},           {"coroutines", coroutines},
+    {"backtraces", backtraces}, {"values", values},         {"tails", tails},
+    {"never", never},
 };
 
 int main(int argc, char **argv)

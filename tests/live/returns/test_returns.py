@@ -16,7 +16,7 @@ del sys.argv[1:7]
 Case.trapless = TRAPLESS
 
 MODES = {
-    FRAMES: "recursion deepest jumps same_place setjmps handlers storm coroutines backtraces values tails never",
+    FRAMES: "recursion deepest jumps same_place setjmps handlers alternate storm coroutines backtraces values tails never",
     ENDS: "thread_exits cancellations vanished movers fork_inside vfork_inside clone_inside exit_inside",
     THROWS: "plain again half edges threads other_thread",
 }
