@@ -24,7 +24,7 @@ def read_log(path):
 
 def parts_of(test):
     """[(how it went, what it was)] of a test that is a run of others."""
-    if not re.match(r"1\.\.\d+\n", test.get("stdout", "")):
+    if not re.search(r"^1\.\.\d+$", test.get("stdout", ""), re.M):
         return []
     lines = re.findall(r"^(ok|not ok) \d+ - (.*?)( # SKIP)?$", test["stdout"], re.M)
     return [("failed" if word != "ok" else "skipped" if skipped else "passed", name)
