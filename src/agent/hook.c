@@ -5,9 +5,9 @@
 // Freestanding, no library, general registers only, no system call. Writes one notice of the shared
 // memory and two words of its header, nothing else. A signal may land anywhere, post a notice of
 // its own, and never come back. Invariant: a thread waits at most TL_NOTICE_WAIT_MS, or
-// TL_NOTICE_LONG_WAIT_MS where going on may harm the program, and not at all where the last notice
-// got no answer since the controller last looked, or the controller has not looked for
-// TL_NOTICE_DEAF_MS.
+// TL_NOTICE_LONG_WAIT_MS where going on may harm the program or the controller is at work, and not
+// at all where the last notice got no answer since the controller last looked, or the controller
+// has not looked for TL_NOTICE_DEAF_MS.
 #include "agent/agent.h"
 #include "agent/inside.h"
 #include "agent/layout.h"
@@ -15,6 +15,7 @@
 // Where no clock may be read, or one that may stand still: turns with a tl_agent_pause, so some 10
 // to 100 ms.
 #define TURNS_MAX 2000000u
+#define TURNS_WORKING_MAX (TURNS_MAX / TL_NOTICE_WAIT_MS * TL_NOTICE_LONG_WAIT_MS)
 #define TURNS_TIMED_MAX (50u * TURNS_MAX) // a counter that was set back ends here
 
 struct hook_frame {
@@ -88,17 +89,28 @@ static uint64_t patience_ms(uint64_t kind)
     return harm ? TL_NOTICE_LONG_WAIT_MS : TL_NOTICE_WAIT_MS;
 }
 
+// On a slow machine a library's probes take longer than one may wait for nothing. Relaxed: any value does no
+// more harm than the long wait; partner: tl_notice_working of the controller.
+static bool controller_works(void)
+{
+    return __atomic_load_n(&data_header()->working, __ATOMIC_RELAXED) != 0;
+}
+
 // Until it is no longer ASKED, by whomever. Returns whether that came in time.
 static bool notice_await(const struct tl_notice *notice, uint64_t wait_ms)
 {
     bool timed = tl_agent_clock == TL_CLOCK_COUNTER && tl_agent_ticks_per_ms != 0;
-    uint64_t start = timed ? clock_now() : 0;
-    for (uint64_t turn = 0; turn < (timed ? TURNS_TIMED_MAX : TURNS_MAX); turn++) {
+    const uint64_t usual = timed ? tl_agent_ticks_per_ms * wait_ms : TURNS_MAX;
+    const uint64_t longest =
+        timed ? tl_agent_ticks_per_ms * TL_NOTICE_LONG_WAIT_MS : TURNS_WORKING_MAX;
+    const uint64_t start = timed ? clock_now() : 0;
+    for (uint64_t turn = 0; turn < TURNS_TIMED_MAX; turn++) {
         // Acquire, with the controller's release: what it changed before it answered is seen.
         if (__atomic_load_n(&notice->state, __ATOMIC_ACQUIRE) != TL_NOTICE_ASKED)
             return true;
-        if (timed &&
-            (int64_t)(clock_now() - start) >= (int64_t)(tl_agent_ticks_per_ms * wait_ms))
+        // Counters of two processors may differ by a few ticks, so what has passed may be below 0.
+        int64_t passed = (int64_t)(timed ? clock_now() - start : turn);
+        if (passed >= (int64_t)usual && (passed >= (int64_t)longest || !controller_works()))
             return false;
         tl_agent_pause();
     }

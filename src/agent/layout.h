@@ -18,7 +18,7 @@
 
 #include "base/types.h"
 
-#define TL_LAYOUT_VERSION 3u
+#define TL_LAYOUT_VERSION 4u
 #define TL_CODE_MAGIC 0x65646f637373656cull // "lesscode"
 #define TL_DATA_MAGIC 0x617461647373656cull // "lessdata"
 
@@ -77,9 +77,9 @@ struct tl_process_slot {
 // ---- notices: a thread of the target tells the controller something and waits a little -------------
 
 #define TL_NOTICE_SLOTS 64u
-#define TL_NOTICE_WAIT_MS 100u // the most a thread waits for an answer
-// ... where going on may harm the program: TRAP and MASK; LOADER while return addresses are replaced, for what
-// comes may unwind.
+#define TL_NOTICE_WAIT_MS 100u // the most a thread waits for a controller that does nothing
+// ... and for one that is at work on what came, or where going on may harm the program: TRAP and MASK; LOADER
+// while return addresses are replaced, for what comes may unwind.
 #define TL_NOTICE_LONG_WAIT_MS 1000u
 #define TL_NOTICE_DEAF_MS 1000u // a controller that has not looked for so long is not waited for
 
@@ -118,9 +118,11 @@ struct tl_data_header {
     uint64_t answered_ticks;
     uint32_t heard;
     uint32_t missed; // by the target: notices that were not posted, or got no answer in time
+    uint32_t working; // the controller is at work on libraries or programs: not 0
+    uint32_t reserved;
 };
 
-#define TL_PROCESS_SLOTS_OFF 64u
+#define TL_PROCESS_SLOTS_OFF 128u
 #define TL_NOTICES_OFF 12288u
 #define TL_BLOCK_FIRST_OFF 16384u // after all of these
 _Static_assert(sizeof(struct tl_data_header) <= TL_PROCESS_SLOTS_OFF, "data header");

@@ -66,9 +66,14 @@ void tl_install_clock_tick(struct tl_install *install)
     __atomic_store_n(&header->coarse_ns, tl_now_ns(), __ATOMIC_RELAXED);
 }
 
+// Measuring takes a few ms, in which a thread may wait for a library's probes: once a process is enough.
 void tl_facts_clock_rate(struct tl_install *install)
 {
     struct tl_clock_map map;
+    if (install->beside && install->beside->counter_per_ms) {
+        install->counter_per_ms = install->beside->counter_per_ms;
+        return;
+    }
     tl_clock_map_init(&map, false);
     install->counter_per_ms = (uint64_t)(NS_PER_MS / map.ns_per_tick);
 }

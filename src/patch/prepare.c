@@ -401,11 +401,11 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
         .process_count = options->process_count ? options->process_count : 1,
     };
     install->follow = options->follow;
-    if (options->clock)
-        tl_facts_clock_rate(install);
     install->hijack = options->hijack;
     install->hijack_lost = options->hijack_lost;
     install->beside = options->beside;
+    if (options->clock)
+        tl_facts_clock_rate(install);
     install->header = (struct tl_code_header){.magic = TL_CODE_MAGIC,
                                               .version = TL_LAYOUT_VERSION,
                                               .state = TL_CODE_EMPTY,

@@ -227,8 +227,10 @@ void tl_execs_poll(struct tl_session *session)
             tl_follow_note(session, "%s\n", diag.text);
         tl_exec_end(exec);
         if (news == TL_EXEC_READY) {
+            bool before = tl_notice_working(session, true);
             program_probe(session, target);
             tl_notice_poll(session);
+            (void)tl_notice_working(session, before);
         }
     }
 }

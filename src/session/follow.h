@@ -55,10 +55,13 @@ struct tl_loader {
     size_t ignored_count, ignored_room;
     uint64_t missed; // notices without an answer, of batches that are gone
     double last_ms;  // when a notice was last answered
+    bool working;    // threads are told so
 };
 
 // notice.c
 void tl_notice_poll(struct tl_session *session);
+// Tells all threads whether we are at work for one of them: then they wait longer. Returns what they were told before.
+bool tl_notice_working(struct tl_session *session, bool working);
 void tl_notice_batch_gone(struct tl_session *session, const struct tl_batch *batch);
 void tl_notice_missed(struct tl_session *session); // notes how many got no answer
 struct tl_loader *tl_loader_state(struct tl_session *session); // NULL: no memory

@@ -1,6 +1,7 @@
 // Hooks in the target, and what its threads tell through them.
 //
-// A thread in a hook waits for an answer, TL_NOTICE_LONG_WAIT_MS at most. Notices lie in memory that the target
+// A thread in a hook waits for an answer, TL_NOTICE_LONG_WAIT_MS at most, and long only while we say that we are at
+// work. Notices lie in memory that the target
 // can write: each word is read once, and means something only if the process it names is one of ours.
 // Invariant: a notice is answered when what it asks for is done or can't be, and whoever left a hook by
 // another way keeps no slot.
@@ -141,6 +142,24 @@ static pid_t notice_pid(struct tl_session *session, struct tl_batch *batch, uint
     return tl_follow_pid(session, batch, process);
 }
 
+bool tl_notice_working(struct tl_session *session, bool working)
+{
+    struct tl_loader *loader = tl_loader_state(session);
+    bool before = loader && loader->working;
+    for (size_t i = 0; loader && i < session->batch_count; i++) {
+        struct tl_drain_memory memory = {0};
+        if (session->batch[i]->install)
+            tl_install_memory(session->batch[i]->install, &memory);
+        // Relaxed: partner is controller_works of the agent's hook, where any value is as good as another.
+        if (memory.data)
+            __atomic_store_n(&((struct tl_data_header *)memory.data)->working, working,
+                             __ATOMIC_RELAXED);
+    }
+    if (loader)
+        loader->working = working;
+    return before;
+}
+
 static void notice_act(struct tl_session *session, struct tl_batch *batch,
                        const struct tl_notice *notice)
 {
@@ -217,11 +236,13 @@ static void slot_look(struct tl_session *session, struct tl_batch *batch, struct
         .tid = __atomic_load_n(&notice->tid, __ATOMIC_RELAXED),
         .process = __atomic_load_n(&notice->process, __ATOMIC_RELAXED),
     };
+    bool before = tl_notice_working(session, true);
     notice_act(session, batch, &asked);
     session->loader->last_ms = tl_session_now_ms();
     // Release: what was written into the target is there before the thread goes on. It may have given up.
     (void)__atomic_compare_exchange_n(&notice->state, &state, TL_NOTICE_ANSWERED, false,
                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    (void)tl_notice_working(session, before);
 }
 
 // We are here: threads may wait for us again. Returns whether one did in vain since the last time.
@@ -241,8 +262,11 @@ static bool heartbeat(const struct tl_batch *batch, struct tl_data_header *heade
 // What threads did not wait for any more is looked for now.
 static void missed_catch_up(struct tl_session *session, struct tl_batch *batch)
 {
-    if (!batch->gone && !batch->beside && tl_loader_wanted(batch))
-        tl_loader_changed(session, batch, batch->pid);
+    if (batch->gone || batch->beside || !tl_loader_wanted(batch))
+        return;
+    bool before = tl_notice_working(session, true);
+    tl_loader_changed(session, batch, batch->pid);
+    (void)tl_notice_working(session, before);
 }
 
 static void batch_listen(struct tl_session *session, struct tl_batch *batch)

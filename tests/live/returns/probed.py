@@ -146,7 +146,7 @@ class Case(unittest.TestCase):
             self.assertIsNotNone(report.summary, errors)
             if not any(text in errors for text in MISSED):
                 return told, report
-        if SLOW > 1:  # the program waits a tenth of a second for the command, and not longer on a slow machine
+        if SLOW > 1:  # the program waits a second for the command at most, and not longer on a slow machine
             self.skipTest("too slow here: something was missed, and told, in each run of a minute")
         self.fail(f"something was missed in each run of {PATIENCE_S} s: " + errors)
 

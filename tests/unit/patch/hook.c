@@ -144,9 +144,15 @@ static void nobody_answers_and_the_next_does_not_wait(void **state)
 #define STEP_US 500                   // a long wait is few steps
 #define TRIES_MAX 50                  // a busy machine makes a wait longer, never shorter
 
+#define WORK_STEPS 100u
+
+static unsigned work_ends_step; // the controller says so then; 0: never
+
 static void linger(struct world *world, unsigned step, void *opaque)
 {
-    (void)step, (void)opaque;
+    (void)opaque;
+    if (work_ends_step && step >= work_ends_step)
+        header_put(world, offsetof(struct tl_data_header, working), 0, 4);
     if (notice_at(world, 0).state == TL_NOTICE_ASKED)
         usleep(STEP_US);
 }
@@ -187,6 +193,25 @@ static void libraries_are_waited_for_long_while_return_addresses_are_replaced(vo
     uc_mem_write(world.uc, HIJACK_ADDR + offsetof(struct tl_hijack_head, ended), &ended,
                  sizeof ended);
     assert_true(wait_of(&world, TL_NOTICE_LOADER, third) < third);
+    world_deinit(&world);
+}
+
+static void a_controller_at_work_is_waited_for_long(void **state)
+{
+    (void)state;
+    struct world world;
+    hook_world(&world, TICKS_PER_MS);
+    int64_t third = wait_of(&world, TL_NOTICE_TRAP, INT64_MAX) / 3;
+    header_put(&world, offsetof(struct tl_data_header, working), 1, 4);
+    assert_true(wait_of(&world, TL_NOTICE_LOADER, INT64_MAX) > 2 * third);
+    assert_true(wait_of(&world, TL_NOTICE_EXEC, INT64_MAX) > 2 * third);
+    header_put(&world, offsetof(struct tl_data_header, working), 0, 4);
+    assert_true(wait_of(&world, TL_NOTICE_LOADER, third) < third);
+    // One that ends its work without an answer is not waited for any longer.
+    work_ends_step = WORK_STEPS;
+    header_put(&world, offsetof(struct tl_data_header, working), 1, 4);
+    assert_true(wait_of(&world, TL_NOTICE_LOADER, third) < third);
+    work_ends_step = 0;
     world_deinit(&world);
 }
 
@@ -276,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_notice_is_posted_and_answered),
         cmocka_unit_test(nobody_answers_and_the_next_does_not_wait),
         cmocka_unit_test(libraries_are_waited_for_long_while_return_addresses_are_replaced),
+        cmocka_unit_test(a_controller_at_work_is_waited_for_long),
         cmocka_unit_test(a_controller_that_stopped_looking_is_not_waited_for),
         cmocka_unit_test(all_notices_taken),
         cmocka_unit_test(a_forked_child_says_nothing),
