@@ -130,5 +130,6 @@ void tl_graph_destroy(struct graph *graph)
     free(graph->node);
     free(graph->pred_first);
     free(graph->pred);
+    tl_addr_list_deinit(&graph->taken);
     free(graph);
 }

@@ -25,6 +25,8 @@ struct graph {
     uint32_t count;
     // Predecessors by next and to: pred[pred_first[n] .. pred_first[n + 1]). NULL until asked for.
     uint32_t *pred_first, *pred;
+    struct addr_list taken; // tables.c: addresses that it takes, once taken_known
+    bool taken_known;
 };
 
 // TL_E_NOMEM, or TL_E_LIMIT when the function is too large.

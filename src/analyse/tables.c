@@ -58,13 +58,25 @@ static int ask(struct search *search, uint32_t node, unsigned reg)
     return tl_addr_list_push(&search->work, (uint64_t)node << 8 | reg);
 }
 
+// Whether the registers' sets say that reg is left as it was.
+static bool keeps(const struct tl_arch *arch, const struct node *node, unsigned reg)
+{
+    return arch->sets_are_whole && reg < REG_COUNT &&
+           ((node->read | node->written) >> reg & 1) == 0 && node->flow != TL_FLOW_CALL &&
+           node->flow != TL_FLOW_ICALL && (node->flags & TL_INSN_SYSCALL) == 0;
+}
+
 static void define(const struct search *search, uint32_t node, unsigned reg,
                    struct tl_definition *def)
 {
+    const struct tl_arch *arch = search->analysis->arch;
+    const struct node *at = &search->graph->node[node];
     struct tl_insn insn;
     *def = (struct tl_definition){.kind = TL_DEF_OTHER};
-    if (tl_decode_at(search->analysis, search->graph->node[node].addr, true, &insn))
-        search->analysis->arch->define(&insn, reg, def);
+    if (keeps(arch, at, reg))
+        def->kind = TL_DEF_KEEP;
+    else if (tl_decode_at(search->analysis, at->addr, true, &insn))
+        arch->define(&insn, reg, def);
 }
 
 // One definition met on the way back: followed, or kept as a result.
@@ -153,6 +165,28 @@ static void candidate_add(struct candidates *list, tl_addr addr)
         list->item[list->count++] = addr;
 }
 
+// Every address that the function takes, in the order of its code; looked for once.
+static int taken_find(struct search *search)
+{
+    const struct tl_arch *arch = search->analysis->arch;
+    struct graph *graph = search->graph;
+    tl_addr part[TL_ADDRESS_PARTS] = {0};
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && !graph->taken_known && i < graph->count; i++) {
+        const struct node *taker = &graph->node[i];
+        struct tl_insn insn;
+        tl_addr taken = taker->target;
+        bool takes = (taker->flags & TL_INSN_PCREL_LEA) != 0;
+        if (arch->address != NULL)
+            takes = tl_decode_at(search->analysis, taker->addr, true, &insn) &&
+                    arch->address(&insn, part, &taken);
+        if (takes)
+            status = tl_addr_list_push(&graph->taken, taken);
+    }
+    graph->taken_known = status == 0;
+    return status;
+}
+
 // What reg may hold as a constant address before node. *exact: it holds nothing else. An address may
 // be made of a page and a constant that is added.
 static int constants_deep(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
@@ -191,21 +225,12 @@ static int constants_exact(struct search *search, uint32_t node, unsigned reg, t
 static int constants(struct search *search, uint32_t node, unsigned reg, tl_addr plus,
                      struct candidates *out)
 {
-    const struct tl_arch *arch = search->analysis->arch;
-    tl_addr part[TL_ADDRESS_PARTS] = {0};
     bool exact;
     int status = constants_exact(search, node, reg, plus, out, &exact);
-    for (uint32_t i = 0; status == 0 && !exact && i < search->graph->count; i++) {
-        const struct node *taker = &search->graph->node[i];
-        struct tl_insn insn;
-        tl_addr taken = taker->target;
-        bool takes = (taker->flags & TL_INSN_PCREL_LEA) != 0;
-        if (arch->address != NULL)
-            takes = tl_decode_at(search->analysis, taker->addr, true, &insn) &&
-                    arch->address(&insn, part, &taken);
-        if (takes)
-            candidate_add(out, taken + plus);
-    }
+    if (status == 0 && !exact)
+        status = taken_find(search);
+    for (size_t i = 0; status == 0 && !exact && i < search->graph->taken.count; i++)
+        candidate_add(out, search->graph->taken.item[i] + plus);
     return status;
 }
 

@@ -75,7 +75,7 @@ uint16_t tl_bits_flags(const struct row *row)
         {TRAIT_JOINED, TL_INSN_JOINED},
     };
     unsigned set = 0;
-    for (size_t i = 0; i < TL_ARRAY_COUNT(flags); i++)
+    for (size_t i = 0; row->traits != 0 && i < TL_ARRAY_COUNT(flags); i++)
         if ((row->traits & flags[i][0]) != 0)
             set |= flags[i][1];
     return (uint16_t)set;

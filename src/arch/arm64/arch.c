@@ -36,6 +36,7 @@ const struct tl_arch tl_arch_arm64 = {
     .decode = tl_arm64_decode,
     .skim = tl_arm64_skim,
     .define = tl_arm64_define,
+    .sets_are_whole = true,
     .address = tl_arm64_address,
     .bound = tl_arm64_bound,
     .below = tl_arm64_below,

@@ -209,7 +209,11 @@ static void define_written(const struct tl_insn *insn, uint32_t word, unsigned r
 // cas writes its first register only where it found something else, and a copy or set may be anywhere.
 static bool may_write(uint32_t word, unsigned reg)
 {
-    if ((word & 0x3fa07c00) == 0x08a07c00 || (word & 0xbfa07c00) == 0x08207c00) // cas, casp
+    if (reg == REG_SP) // 31 is the zero register there
+        return false;
+    if ((word & 0x3fa07c00) == 0x08a07c00) // cas
+        return rm_of(word) == reg;
+    if ((word & 0xbfa07c00) == 0x08207c00) // casp
         return (rm_of(word) & ~1u) == (reg & ~1u);
     return (word & 0x3b200c00) == 0x19000400 && // cpy*, set*
            (bits(word, 0, 5) == reg || rn_of(word) == reg || rm_of(word) == reg);

@@ -39,6 +39,7 @@ const struct tl_arch tl_arch_riscv64 = {
     .decode = tl_riscv64_decode,
     .skim = tl_riscv64_skim,
     .define = tl_riscv64_define,
+    .sets_are_whole = true,
     .address = tl_riscv64_address,
     .below = tl_riscv64_below,
     .general_regs = 0xfffffffe,
