@@ -98,4 +98,4 @@ extern unsigned char literal_page[FORMS_OWN_SIZE];
 // Probes that are there before any handler; none can become a window.
 #define LATE(X) X("one_load") X("pair_load") X("one_unknown") X("vector_load")
 #define LATE_WINDOW ""
-#define PIE_AS_LOW false // its pages are guarded
+#define COMPILED_WINDOW NULL // its pages are guarded

@@ -41,7 +41,7 @@ extern unsigned char literal_page[FORMS_OWN_SIZE];
     X("exclusive_load", "-", "-")                                                                  \
     X("island_load", "island", "-")                                                                 \
     X("window_first", "window", "")                                                                \
-    X("window_later", "window", "")                                                                \
+    X("window_later", "window", "island")                                                          \
     X("later_load", "one", "one")                                                                  \
     X("literal_load+4", "one", "")                                                                 \
     X("tail_branch+4", "one", "one")                                                               \
@@ -89,4 +89,5 @@ extern unsigned char literal_page[FORMS_OWN_SIZE];
 // Probes that are there before any handler; the last one is closed where it became a window.
 #define LATE(X) X("one_load") X("island_load") X("one_unknown") X("window_later")
 #define LATE_WINDOW "window_later"
-#define PIE_AS_LOW true
+// Under a compiled handler, whose returns have no room for guards: nothing else is displaced.
+#define COMPILED_WINDOW "island"

@@ -71,4 +71,4 @@
 // Probes that are there before any handler; the last one is closed where it became a window.
 #define LATE(X) X("one_load") X("pun_load") X("pun_divide") X("window_later")
 #define LATE_WINDOW "window_later"
-#define PIE_AS_LOW false // the ways differ: puns, for windows
+#define COMPILED_WINDOW NULL // the ways differ: puns, for windows
