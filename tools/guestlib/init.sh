@@ -16,7 +16,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
 ln -sf /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 hostname guest
-export PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root TERM=vt100 GUEST=1 TL_SLOW=10 PYTHONDONTWRITEBYTECODE=1
+export PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root TERM=vt100 GUEST=1 TL_SLOW=10
 mkdir -p /root
 cd /root || exit 1
 exec </dev/console >/dev/console 2>&1
