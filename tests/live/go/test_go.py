@@ -180,6 +180,12 @@ class Case:
     def test_an_entry_is_not_paired_with_a_return(self):
         self.assertIn("threads can't be told apart", self.refused("latency", "main.grow"))
 
+    def test_breakpoints_are_not_set(self):
+        """Go's runtime handles every signal, SIGTRAP too."""
+        for method in ("slot", "step"):
+            self.assertIn("the program handles, ignores or blocks SIGTRAP",
+                          self.refused("count", "--method", method, "main.grow"))
+
     def test_no_return_address_is_replaced(self):
         self.assertIn("a return address may not be replaced",
                       self.refused("count", "--return", "trampoline",
