@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -499,6 +500,12 @@ int tl_proc_status_read(pid_t pid, struct tl_proc_status *out, struct tl_diag *d
     if (!error)
         *out = status;
     return error;
+}
+
+bool tl_proc_read_memory(pid_t pid, tl_addr addr, void *buf, size_t size)
+{
+    struct iovec here = {buf, size}, there = {(void *)(uintptr_t)addr, size};
+    return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
 uint64_t tl_proc_auxv(pid_t pid, unsigned long type)

@@ -72,6 +72,10 @@ int tl_proc_open_mapped(pid_t pid, const struct tl_map *map, struct tl_diag *dia
 // be filled at once), or its address space is limited.
 bool tl_proc_maps_cost(pid_t pid);
 
+// Reads memory of a process without a stop, an attach or an open file. False: not all of it is there, or
+// this process may not.
+bool tl_proc_read_memory(pid_t pid, tl_addr addr, void *buf, size_t size);
+
 // AT_* value from /proc/PID/auxv; 0 if absent.
 uint64_t tl_proc_auxv(pid_t pid, unsigned long type);
 

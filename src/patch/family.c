@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,17 +20,11 @@
 #define BUSY_TRIES 5       // somebody else, or an exec of ours, holds it for a moment
 #define BUSY_PAUSE_NS 5000000
 
-// Without a stop or an open file; most processes have nothing at the address.
-static bool memory_read(pid_t pid, tl_addr addr, void *buf, size_t size)
-{
-    struct iovec here = {buf, size}, there = {(void *)(uintptr_t)addr, size};
-    return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
-}
-
 static bool header_read(const struct tl_install *install, pid_t pid, struct tl_code_header *out)
 {
     const struct tl_code_header *ours = &install->header;
-    return memory_read(pid, install->code_addr, out, sizeof *out) && out->magic == TL_CODE_MAGIC &&
+    // Most processes have nothing there.
+    return tl_proc_read_memory(pid, install->code_addr, out, sizeof *out) && out->magic == TL_CODE_MAGIC &&
            out->version == TL_LAYOUT_VERSION && out->controller_pid == ours->controller_pid &&
            out->controller_start == ours->controller_start &&
            out->control_addr == ours->control_addr && out->data_addr == ours->data_addr &&
@@ -42,7 +35,7 @@ bool tl_install_copy_in(const struct tl_install *install, pid_t pid, struct tl_c
 {
     struct tl_code_header header;
     return header_read(install, pid, &header) && header.state != TL_CODE_IDLE &&
-           memory_read(pid, install->header.control_addr, control, sizeof *control);
+           tl_proc_read_memory(pid, install->header.control_addr, control, sizeof *control);
 }
 
 // The shared memory in it is this install's, and not that of another whose addresses are the same.

@@ -122,6 +122,13 @@ static int target_read(void *opaque, tl_addr addr, void *buf, size_t size)
     return tl_target_read(opaque, addr, buf, size, NULL);
 }
 
+// Without a target, for a plan alone.
+static int process_read(void *opaque, tl_addr addr, void *buf, size_t size)
+{
+    const struct tl_batch *batch = opaque;
+    return tl_proc_read_memory(batch->pid, addr, buf, size) ? 0 : TL_E_PERM;
+}
+
 static int state_grow(struct tl_batch *batch, struct tl_diag *diag)
 {
     size_t count = batch->sites.count;
@@ -153,8 +160,8 @@ int tl_batch_add(struct tl_batch *batch, const char *probe, struct tl_diag *diag
     struct tl_find_context context = {
         .modules = batch->modules,
         .pid = batch->pid,
-        .read = batch->target ? target_read : NULL,
-        .opaque = batch->target,
+        .read = batch->target ? target_read : process_read,
+        .opaque = batch->target ? (void *)batch->target : (void *)batch,
     };
     int matched = tl_find_sites(&context, &spec, &batch->sites, diag);
     tl_probe_spec_deinit(&spec);

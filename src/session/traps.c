@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #define TRAP_RUNGS                                                                                 \
     (TL_RUNG_BIT(TL_RUNG_SIMULATE) | TL_RUNG_BIT(TL_RUNG_SLOT) | TL_RUNG_BIT(TL_RUNG_STEP))
@@ -399,9 +398,7 @@ int tl_session_traps_verify(struct tl_batch *batch, struct tl_diag *diag)
 static bool has_trap(pid_t pid, tl_addr set_addr)
 {
     uint64_t word = 0;
-    struct iovec here = {&word, sizeof word}, there = {(void *)(uintptr_t)set_addr, sizeof word};
-    return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof word &&
-           word >> (SIGTRAP - 1) & 1;
+    return tl_proc_read_memory(pid, set_addr, &word, sizeof word) && word >> (SIGTRAP - 1) & 1;
 }
 
 // Whether what the thread is about to do takes SIGTRAP away from us. Arguments are words of the

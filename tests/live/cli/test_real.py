@@ -522,6 +522,12 @@ class Look(Case):
         self.assertEqual(objects[-1]["type"], "summary")
         self.assertEqual(objects[-1]["sites"], len(SITES) + 1)
 
+    def test_explain_of_a_process_knows_which_implementation_it_uses(self):
+        victim = self.victim()
+        done = run("explain", "-p", str(victim.pid), "libc.so.6:memcpy")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("memcpy is an IFUNC: the implementation in use is ", done.stdout)
+
     def test_explain_changes_nothing_and_needs_no_stop(self):
         victim = self.victim()
         done = run("explain", "-p", str(victim.pid), "tl_site_*")
