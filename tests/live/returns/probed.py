@@ -16,7 +16,9 @@ TOLD = {"expect", "follow", "moved", "unwound", "ret", "args", "inside", "outsid
 
 
 # What the command says where a thread could not wait long enough: counts are not exact then, and that is told.
+# A program waits a second for it at most, and not longer on a slow machine.
 MISSED = ("hits there may be missing", "earlier hits are missing", "not probed:", "some are not counted")
+MISSED_SHOWN = 1000  # characters of what was told
 PATIENCE_S = 60  # how long runs may be spoiled so, on a busy machine
 
 
@@ -146,9 +148,13 @@ class Case(unittest.TestCase):
             self.assertIsNotNone(report.summary, errors)
             if not any(text in errors for text in MISSED):
                 return told, report
-        if SLOW > 1:  # the program waits a second for the command at most, and not longer on a slow machine
-            self.skipTest("too slow here: something was missed, and told, in each run of a minute")
-        self.fail(f"something was missed in each run of {PATIENCE_S} s: " + errors)
+        return self.missed_always(errors)
+
+    def missed_always(self, errors):
+        why = f"something was missed, and told, in each run of {PATIENCE_S} s: {errors[-MISSED_SHOWN:]}"
+        if SLOW > 1:
+            self.skipTest("too slow here: " + why)
+        self.fail(why)
 
     def child(self, *words, **options):
         """A process that is ended with the test."""
@@ -187,7 +193,7 @@ class Case(unittest.TestCase):
         errors = command.communicate(timeout=TIMEOUT_S)[1]
         self.assertEqual(command.returncode, 0, errors)
         report = Report(self.read(command.out))
-        report.missed = any(text in errors for text in MISSED)
+        report.errors, report.missed = errors, any(text in errors for text in MISSED)
         return report
 
     def patiently(self, attempt):
@@ -197,9 +203,7 @@ class Case(unittest.TestCase):
             report = attempt()
             if not report.missed:
                 return report
-        if SLOW > 1:  # as in exact()
-            self.skipTest("too slow here: something was missed, and told, in each run of a minute")
-        return self.fail(f"something was missed in each run of {PATIENCE_S} s")
+        return self.missed_always(report.errors)
 
     def until(self, true, timeout_s=TIMEOUT_S):
         deadline = time.monotonic() + timeout_s
