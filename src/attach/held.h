@@ -67,6 +67,8 @@ struct tl_worker {
     bool done;
 };
 
+#define TL_ROOMS_MAX 64 // all of a usual run's
+
 struct tl_target {
     pid_t pid;
     struct tl_target_options options;
@@ -85,6 +87,8 @@ struct tl_target {
     uint64_t last_pid; // newest pid of this pid namespace when family was last complete
     pid_t borrowed;    // tid, 0: none
     struct tl_stub stub;
+    tl_addr room[TL_ROOMS_MAX]; // places for it that patch has made
+    size_t room_count;
     bool no_place; // a thread would have done, but for a place for its stub
     int mem_fd; // /proc/mem_tid/mem for writing, opened in this hold; -1
     pid_t mem_tid;

@@ -1,7 +1,7 @@
 // System calls in a borrowed thread, through the boot stub.
 //
 // The stub lies in bytes that no code owns: the zero tail of the vDSO's last page, else the slack
-// behind an executable segment. Its second half is the way home as code (isa.h), so a controller
+// behind an executable segment, else what patch has left behind our own code. Its second half is the way home as code (isa.h), so a controller
 // that dies leaves a thread that finishes the call and goes on. Between calls the thread stands at
 // home. Invariant: whenever the thread's pc is in the stub, the stub leads to task->regs.
 #include "attach/held.h"
@@ -181,6 +181,12 @@ static bool slack_possible(const struct tl_map *map)
            strncmp(map->path, "/memfd:", 7) != 0;
 }
 
+// Our own code's mapping, of this controller or another.
+static bool room_possible(const struct tl_map *map)
+{
+    return map->prot == (TL_PROT_READ | TL_PROT_EXEC) && strncmp(map->path, "/memfd:", 7) == 0;
+}
+
 // The end of a mapping, here and in its file. Bytes from *from on belong to no segment, though linkers that put
 // segments right behind each other leave some of the next one's there. False: none.
 struct slack {
@@ -276,6 +282,43 @@ int tl_target_sweep(struct tl_target *target)
     return target->hold == TL_HOLD_ALL ? tl_worker_call(target, sweep_run, target, NULL) : TL_E_USAGE;
 }
 
+size_t tl_target_room_size(void)
+{
+    return tl_stub_needs.room;
+}
+
+void tl_target_room_give(struct tl_target *target, tl_addr addr)
+{
+    if (target->room_count < TL_ROOMS_MAX)
+        target->room[target->room_count++] = addr;
+}
+
+void tl_target_room_take(struct tl_target *target, tl_addr addr)
+{
+    size_t kept = 0;
+    if (target->stub.addr == addr)
+        tl_stub_restore(target);
+    for (size_t i = 0; i < target->room_count; i++) {
+        if (target->room[i] != addr)
+            target->room[kept++] = target->room[i];
+    }
+    target->room_count = kept;
+}
+
+// A thread in our own code may be far from all that the program has.
+static tl_addr place_in_room(struct tl_target *target, tl_addr pc)
+{
+    uint8_t bytes[TL_STUB_SIZE_MAX];
+    const size_t size = tl_stub_needs.room;
+    for (size_t i = 0; i < target->room_count; i++) {
+        if (place_reaches(target, target->room[i], pc) &&
+            tl_target_read(target, target->room[i], bytes, size, NULL) == 0 &&
+            free_run(bytes, 0, size) == 0)
+            return target->room[i];
+    }
+    return 0;
+}
+
 int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_diag *diag)
 {
     struct tl_maps maps;
@@ -293,6 +336,8 @@ int tl_stub_place(struct tl_target *target, tl_addr pc, tl_addr *out, struct tl_
             addr = place_in_slack(target, map);
     }
     tl_maps_deinit(&maps);
+    if (!addr)
+        addr = place_in_room(target, pc);
     if (!addr)
         return tl_diag_set(diag, TL_E_UNSUPPORTED,
                            "pid %d: no %zu unused bytes in any executable page to start from%s",
@@ -351,7 +396,7 @@ tl_addr tl_stub_left(struct tl_target *target, tl_addr pc)
     tl_addr last = pc & ~(tl_addr)(STUB_ALIGN - 1);
     const struct tl_map *map = tl_maps_at(&target->maps, pc);
     bool possible = map && (strcmp(map->path, "[vdso]") == 0 ||
-                            (slack_possible(map) && map->end - pc <= tl_page_size()));
+                            ((slack_possible(map) || room_possible(map)) && map->end - pc <= tl_page_size()));
     if (!possible)
         return 0;
     for (tl_addr at = last; last - at < tl_stub_needs.room && at != 0; at -= STUB_ALIGN) {

@@ -54,6 +54,12 @@ void tl_target_resume_others(struct tl_target *target);
 int tl_target_syscall(struct tl_target *target, long nr, const uint64_t args[6], int64_t *result,
                       struct tl_diag *diag);
 
+// Where a call may be made from if no other place leads back to the thread, as from our own code: so many bytes,
+// executable, zero and nobody's, until they are taken away again. Of more than a few the first are used.
+size_t tl_target_room_size(void);
+void tl_target_room_give(struct tl_target *target, tl_addr addr);
+void tl_target_room_take(struct tl_target *target, tl_addr addr);
+
 // The kernel's own code that signal handlers return to, in the vDSO. 0: none, or not found.
 tl_addr tl_target_sigreturn(struct tl_target *target);
 

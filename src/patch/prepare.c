@@ -1,7 +1,7 @@
 // Before the plan: the agent, the control page, the thread table and the counters come into the
 // target.
 //
-//   base            code header and agent image  r-x  private, memfd trapless:code
+//   base            code header and agent image, room for a call's stub   r-x  private, memfd trapless:code
 //   + hole
 //   control         control page, thread table   rw-  private anonymous, wiped in a forked child
 //   + hole
@@ -34,6 +34,7 @@
 #define PAGES_FIRST_TOUCHED                                                                        \
     8u // header, agent, control, table, data header, first blocks, page tables
 #define SMALL_FILE_MAX 4096u
+#define ROOM_ALIGN 16u
 
 static uint64_t align_up(uint64_t value, uint64_t to)
 {
@@ -71,7 +72,8 @@ static void layout_sizes(struct tl_install *install)
 {
     struct tl_code_header *header = &install->header;
     layout_blocks(install);
-    header->size = tl_kernel_page_up(sizeof *header + tl_agent_image_size);
+    header->size = tl_kernel_page_up(align_up(sizeof *header + tl_agent_image_size, ROOM_ALIGN) +
+                                     align_up(tl_target_room_size(), ROOM_ALIGN));
     header->control_size = tl_control_size();
     header->hijack_size = install->hijack ? tl_hijack_size() : 0;
     header->data_size = tl_kernel_page_up(TL_BLOCK_FIRST_OFF + UINT64_C(1) *
@@ -106,6 +108,12 @@ static int layout_place(struct tl_install *install, struct tl_diag *diag)
 }
 
 // ---- the three regions --------------------------------------------------------------------------
+
+// The last bytes of the code region: a thread that waits in the agent makes our calls from there.
+static tl_addr room_addr(const struct tl_install *install)
+{
+    return install->code_addr + install->header.size - align_up(tl_target_room_size(), ROOM_ALIGN);
+}
 
 static int control_map(struct tl_install *install, struct tl_diag *diag)
 {
@@ -417,6 +425,7 @@ int tl_install_prepare(struct tl_target *target, const struct tl_install_options
         tl_install_destroy(install);
         return error;
     }
+    tl_target_room_give(target, room_addr(install));
     *out = install;
     return 0;
 }
@@ -426,6 +435,7 @@ static int abandon_run(void *opaque)
 {
     struct tl_install *install = opaque;
     bool held = tl_target_thread_count(install->target) != 0;
+    tl_target_room_take(install->target, room_addr(install)); // the calls that unmap it come from elsewhere
     if (tl_patch_hold(install->target, false, NULL) == 0)
         regions_unmap(install);
     if (!held)
