@@ -1,9 +1,9 @@
 // System calls in a borrowed thread, through the boot stub.
 //
 // The stub lies in bytes that no code owns: the zero tail of the vDSO's last page, else the slack
-// behind an executable segment, else what patch has left behind our own code. Its second half is the way home as code (isa.h), so a controller
-// that dies leaves a thread that finishes the call and goes on. Between calls the thread stands at
-// home. Invariant: whenever the thread's pc is in the stub, the stub leads to task->regs.
+// behind an executable segment, else what patch has left behind our own code. Its second half is
+// the way home as code (isa.h), so a controller that dies leaves a thread that finishes the call
+// and goes on. Between calls the thread stands at home. Invariant: whenever the thread's pc is in the stub, the stub leads to task->regs.
 #include "attach/held.h"
 #include "base/page.h"
 
@@ -395,8 +395,9 @@ tl_addr tl_stub_left(struct tl_target *target, tl_addr pc)
     uint8_t bytes[TL_STUB_SIZE_MAX];
     tl_addr last = pc & ~(tl_addr)(STUB_ALIGN - 1);
     const struct tl_map *map = tl_maps_at(&target->maps, pc);
-    bool possible = map && (strcmp(map->path, "[vdso]") == 0 ||
-                            ((slack_possible(map) || room_possible(map)) && map->end - pc <= tl_page_size()));
+    bool possible =
+        map && (strcmp(map->path, "[vdso]") == 0 ||
+                ((slack_possible(map) || room_possible(map)) && map->end - pc <= tl_page_size()));
     if (!possible)
         return 0;
     for (tl_addr at = last; last - at < tl_stub_needs.room && at != 0; at -= STUB_ALIGN) {
