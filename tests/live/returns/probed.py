@@ -116,11 +116,16 @@ def text_differences(pid):
 
 class Case(unittest.TestCase):
     trapless = None  # set by the test program
+    bare_runs = {}  # of this process
 
-    def bare(self, command, **options):
-        done = run(*command, **options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return Told(done.stdout)
+    def bare(self, command):
+        """What the program tells without probes: the same in each run, so it is run once."""
+        command = tuple(command)
+        if command not in self.bare_runs:
+            done = run(*command)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.bare_runs[command] = Told(done.stdout)
+        return self.bare_runs[command]
 
     def launched(self, action, command, probes, *words, status=0, **options):
         """(what the program told, report, standard error) of a probed run."""
