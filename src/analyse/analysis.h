@@ -46,7 +46,6 @@ struct function_state {
     uint32_t group;       // functions whose code leads into each other's middle: union-find parent
     bool decoded;         // all that direct control flow reaches from its start and pads
     uint32_t jumps;       // indirect jumps in it
-    uint32_t edges;       // 1 + index in the analysis's edges of the last one of its tables, or 0
     bool called;          // its start is called, or its address is taken
     bool unproved;        // an indirect jump of it may lead anywhere
     bool bad;             // control flow ran into bytes that are no instruction
@@ -67,8 +66,10 @@ struct jump {
 // A jump through a table, and a place in the same function that it leads to.
 struct edge {
     tl_addr from, to;
-    uint32_t before; // as function_state.edges: the next one of the function
+    uint32_t function;
+    uint32_t before; // as edge_last: the next one of the chain
 };
+#define EDGE_CHAINS 4096
 
 // A branch, or falling through, from code of one function into another's.
 struct crossing {
@@ -98,6 +99,7 @@ struct tl_analysis {
     struct addr_list jump_targets;
     struct edge *edge;
     size_t edge_count, edge_capacity;
+    uint32_t edge_last[EDGE_CHAINS]; // by where it leads: 1 + index of the last edge, or 0
     size_t code_count;        // instructions decoded so far
     struct graph *jump_graph; // tables.c: of the function looked at last, when code_count was ...
     size_t jump_graph_count;

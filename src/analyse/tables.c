@@ -110,6 +110,11 @@ static bool in_list(const struct addr_list *list, tl_addr addr)
     return at < list->count && list->item[at] == addr;
 }
 
+static unsigned edge_chain(tl_addr to)
+{
+    return (unsigned)(to / 2 % EDGE_CHAINS); // code of two instruction sets is at even addresses
+}
+
 // Goes on before the jumps whose tables lead here. *outside: somebody else may come here too.
 static int ask_jumps(struct search *search, uint32_t node, unsigned reg, bool *outside)
 {
@@ -117,10 +122,11 @@ static int ask_jumps(struct search *search, uint32_t node, unsigned reg, bool *o
     tl_addr addr = search->graph->node[node].addr;
     bool found = false;
     int status = 0;
-    for (uint32_t i = analysis->function[search->graph->function].edges; i != 0 && status == 0;
+    for (uint32_t i = analysis->edge_last[edge_chain(addr)]; i != 0 && status == 0;
          i = analysis->edge[i - 1].before) {
         const struct edge *edge = &analysis->edge[i - 1];
-        uint32_t from = edge->to == addr ? tl_graph_find(search->graph, edge->from) : NODE_NONE;
+        bool here = edge->to == addr && edge->function == search->graph->function;
+        uint32_t from = here ? tl_graph_find(search->graph, edge->from) : NODE_NONE;
         if (from == NODE_NONE)
             continue;
         found = true;
@@ -816,7 +822,7 @@ static int graph_get(struct tl_analysis *analysis, uint32_t function, struct gra
 
 static int edge_add(struct tl_analysis *analysis, const struct jump *jump, tl_addr to)
 {
-    struct function_state *state = &analysis->function[jump->function];
+    uint32_t *last = &analysis->edge_last[edge_chain(to)];
     if (analysis->edge_count == analysis->edge_capacity) {
         size_t capacity = analysis->edge_capacity == 0 ? 256 : analysis->edge_capacity * 2;
         struct edge *edge = reallocarray(analysis->edge, capacity, sizeof(*edge));
@@ -825,8 +831,9 @@ static int edge_add(struct tl_analysis *analysis, const struct jump *jump, tl_ad
         analysis->edge = edge;
         analysis->edge_capacity = capacity;
     }
-    analysis->edge[analysis->edge_count++] = (struct edge){jump->addr, to, state->edges};
-    state->edges = (uint32_t)analysis->edge_count;
+    analysis->edge[analysis->edge_count++] =
+        (struct edge){jump->addr, to, jump->function, *last};
+    *last = (uint32_t)analysis->edge_count;
     return 0;
 }
 
