@@ -4,6 +4,7 @@ is coherent anyway, so it is the asking that is looked for: every page of detour
 usage: test_flush.py TRAPLESS
 """
 import contextlib
+import glob
 import json
 import os
 import re
@@ -88,15 +89,17 @@ class Case(unittest.TestCase):
     @contextlib.contextmanager
     def counted(self):
         """The site has its probe, and it counts; behind, it is gone."""
-        count = subprocess.Popen([TRAPLESS, "count", "-p", str(self.pid), "-i", "1", "--json", "getppid"],
-                                 stdout=subprocess.PIPE, text=True)
+        count = subprocess.Popen([TRAPLESS, "count", "-p", str(self.pid), "-i", "1", "--json", "--method", "jump",
+                                  "getppid"], stdout=subprocess.PIPE, text=True)
         self.addCleanup(count.wait)
         self.addCleanup(count.kill)
         self.addCleanup(count.stdout.close)
-        line = ""
+        line, before = "", []
         while '"count"' not in line:
             line = count.stdout.readline()
-            self.assertTrue(line, "it ended")
+            self.assertTrue(line, f"it ended: {before}")
+            before.append(line)
+        self.assertEqual(json.loads(line)["method"], "jump", before)
         yield
         count.terminate()
         count.communicate(timeout=TIMEOUT_S)
@@ -159,6 +162,14 @@ class Riscv64(Case):
                     out.append(open_calls.pop(task))
         return out
 
+    @staticmethod
+    def trace_losses():
+        losses = []
+        for path in glob.glob(f"{TRACING}/per_cpu/*/stats"):
+            with open(path, encoding="ascii") as stats:
+                losses += [line.strip() for line in stats if line.startswith(("entries", "overrun", "dropped"))]
+        return losses
+
     def test_all_that_was_written_was_asked_for(self):
         os.sched_setaffinity(0, {0})
         site = self.site()
@@ -168,7 +179,8 @@ class Riscv64(Case):
             after = self.writes()[len(placed):]
         for name, writes in (("the branch at the site", placed), ("the site's own instruction", after)):
             here = [asked for addr, size, asked in writes if addr <= site < addr + size]
-            self.assertTrue(here, f"{name} was not written")
+            self.assertTrue(here, f"{name} at {site:#x} was not written: "
+                            f"{[(hex(addr), size) for addr, size, _ in writes]}, {self.trace_losses()}")
             self.assertTrue(all(here), f"{name} was not made visible")
         self.assertGreaterEqual(len(code), 2)  # the agent, and a pool
         for addr, size, asked in placed:
