@@ -79,7 +79,9 @@ class Returns(Case):
             if program == FRAMES and mode == "deepest":
                 least = 0  # deeper than there is room for: lost entries are said, not invented
             self.assertLessEqual(found[0]["count"], returns, name)
-            self.assertGreaterEqual(found[0]["count"], least, name)
+            # It calls with the stack pointer that it was entered with, by which the two can't be told apart.
+            told_apart = found[0]["count"] + (found[0]["unpaired"] if name in ELSEWHERE else 0)
+            self.assertGreaterEqual(told_apart, least, name)
 
     def everything(self, program, mode, action):
         """Entry and return of every function of the program at once."""
