@@ -28,6 +28,19 @@ EXACT_CALLS = 200000  # by each thread: VICTIM_CALLS of tests/live/attach/victim
 WORK = 30  # rounds of all of redis' commands
 ROWS = 100
 KNOWN = ["sqlite3_step", "sqlite3_prepare_v2"]
+# Functions, recursion, arrays, patterns, arithmetic, an error; no children, which the kernel does not count.
+SHELL_SCRIPT = """
+fib() { local n=$1; if (( n < 2 )); then r=$n; else fib $((n - 1)); local a=$r; fib $((n - 2)); r=$((a + r)); fi; }
+fib 9; echo "$r"
+declare -A seen
+for word in one two three two one; do seen[$word]=$(( ${seen[$word]:-0} + 1 )); done
+for word in one two three; do echo "$word ${seen[$word]} ${word/e/E} ${word^^}"; done
+case abc.txt in *.c) echo c;; *.txt) echo text;; esac
+cd /nowhere 2>/dev/null || echo "no such place"
+printf '%s-%04d\\n' a 7 b 8; [[ abc =~ ^a(.)c$ ]] && echo "${BASH_REMATCH[1]}"
+"""
+SHELL_KNOWN = ["execute_command_internal", "evalexp"]
+SHELL_PROBES_MIN = 1000
 PROBES = ["victim_one", "victim_window"]
 NOBODY = 65534
 SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
@@ -123,6 +136,15 @@ class Work(unittest.TestCase):
         out, report = torture.run_counted(TRAPLESS, ["libsqlite3.so.0:*", "libc.so.6:*"], command, script)
         self.assertEqual(out, bare)
         torture.compare_with_kernel(TRAPLESS, report, "libsqlite3.so.0:", KNOWN, command, script)
+        print(report.text(), file=sys.stderr)
+
+    def test_a_shell_with_every_function_of_it(self):
+        command = ["bash", "--norc", "-c", SHELL_SCRIPT]
+        bare = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
+        out, report = torture.run_counted(TRAPLESS, ["*"], command)
+        self.assertEqual(out, bare)
+        self.assertGreater(len(report.probes), SHELL_PROBES_MIN)
+        torture.compare_with_kernel(TRAPLESS, report, "", SHELL_KNOWN, command, None)
         print(report.text(), file=sys.stderr)
 
     def test_redis_with_every_function_of_it_and_of_libc(self):
