@@ -262,7 +262,7 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
     int error = tl_maps_read(pid, &maps, diag);
     if (error)
         return error;
-    struct tl_range *used = malloc((maps.count + 1) * sizeof *used);
+    struct tl_range *used = malloc((maps.count + 1) * sizeof *used), uprobes = {0, 0};
     if (!used) {
         tl_maps_deinit(&maps);
         return tl_diag_set(diag, TL_E_NOMEM, "pid %d: out of memory", (int)pid);
@@ -271,6 +271,10 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
     tl_addr heap = heap_start(pid), heap_end = heap;
     for (size_t i = 0; i < maps.count; i++) {
         const struct tl_map *map = &maps.map[i];
+        if (strcmp(map->path, "[uprobes]") == 0) {
+            uprobes = (struct tl_range){map->start, map->end};
+            continue;
+        }
         used[n] = (struct tl_range){map->start, map->end};
         if (strcmp(map->path, "[heap]") == 0) {
             heap = heap ? heap : map->start;
@@ -286,6 +290,12 @@ int tl_region_used(struct tl_target *target, struct tl_range **out, size_t *coun
     *map_count = maps.count;
     tl_maps_deinit(&maps);
     *count = ranges_join(used, n);
+    // Some kernels put it at the top of more addresses than a program gets without asking (riscv64 with 57 bits, 6.12):
+    // the widest room would lie below it, far from the program.
+    if (uprobes.end && uprobes.start < tl_addr_limit(used, *count)) {
+        used[*count] = uprobes;
+        *count = ranges_join(used, *count + 1);
+    }
     *out = used;
     return 0;
 }
