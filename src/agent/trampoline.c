@@ -146,12 +146,19 @@ __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_o
     uint64_t block = tl_agent_block();
     if (block == 0) // a forked child that nobody follows
         return 0;
-    if (head->ended || !tl_agent_return_readable(sp)) {
+    if (!tl_agent_return_readable(sp)) {
         loss_count(block, counter_off);
         return 0;
     }
     uint64_t original = *place, trampoline = (uint64_t)(uintptr_t)tl_agent_trampoline;
     struct tl_hijack_slot *slot = NULL;
+    if (head->ended) {
+        slot = original == trampoline ? slot_find(head, sp) : NULL;
+        if (slot) // a tail call, on its way here when all was put back
+            *place = slot->original;
+        loss_count(block, counter_off);
+        return 0;
+    }
     if (original == trampoline) {
         slot = slot_find(head, sp);
         if (!slot) { // a copy of some word that is no return address
@@ -174,6 +181,13 @@ __attribute__((used)) TL_AGENT_KEEPS uint64_t tl_agent_hijack(uint64_t counter_o
     slot->returned = entry_since(head, sp, place);
     // Last, and not before: a signal's handler may return through here at once.
     __atomic_store_n(place, trampoline, __ATOMIC_RELEASE);
+    // All was ended and put back while this thread stood still since it looked, so nobody will put
+    // this one back. The fence is for the compiler: the controller writes while all stand.
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&head->ended, __ATOMIC_RELAXED)) {
+        *place = original;
+        loss_count(block, counter_off);
+    }
     return 0;
 }
 

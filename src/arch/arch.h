@@ -97,6 +97,7 @@ struct tl_arch {
     tl_regset general_regs; // all that data flow follows, the stack pointer included
     uint8_t fp_reg;
     uint8_t link_reg; // where stores_return is: the register that calls leave their return address in
+    uint8_t record_link; // and how far above the stack pointer at the agent's entries the record frame has it (emit.h)
     tl_regset kept_regs;
     tl_regset value_regs; // what functions are given arguments and give values back in
     void (*stack)(const struct tl_insn *insn, struct tl_stack_step *out);
@@ -108,6 +109,8 @@ struct tl_arch {
     // pointer at the function's entry (TL_DEPTH_UNKNOWN). NULL: it lies at that stack pointer from the start.
     bool (*stores_return)(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
                           int64_t *below);
+    // The same of loads into that register; by the stack pointer alone, as our own code does it.
+    bool (*loads_return)(const struct tl_insn *insn, int64_t sp_depth, int64_t *below);
 
     // Whether a uprobe of the kernel makes this instruction do something else.
     bool (*uprobe_breaks)(const struct tl_insn *insn);

@@ -187,10 +187,11 @@ struct tl_sigreturn_code {
 };
 extern const struct tl_sigreturn_code tl_sigreturn_code;
 // The registers that the kernel keeps on the stack for a signal handler, as far as it takes to know them again:
-// size bytes, the link register link_off bytes behind their beginning. size 0: calls leave nothing in a register.
+// size bytes, the link register and the pc so many bytes behind their beginning. size 0: calls leave nothing in a
+// register.
 #define TL_SAVED_REGS_SIZE_MAX 320
 extern const struct tl_saved_regs {
-    size_t size, link_off;
+    size_t size, link_off, pc_off;
 } tl_saved_regs;
 // Whether bytes look like them; their pc and stack pointer, if so.
 bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp);

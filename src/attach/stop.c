@@ -414,6 +414,7 @@ int tl_target_thread_view(struct tl_target *target, size_t index, struct tl_thre
     view.in_kernel |= home != 0;
     view.pc = home ? home : view.pc;
     view.link = task->has_regs ? tl_regs_link(&task->regs) : 0;
+    view.link_hidden = !task->has_regs && tl_saved_regs.size;
     view.thread_pointer = task->has_regs ? tl_regs_thread_pointer(&task->regs) : 0;
     view.stack = stack_range(&target->maps, view.sp);
     view.alt_stack = other_stack(&target->maps, &view, task->tid == target->pid);

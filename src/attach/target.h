@@ -83,6 +83,7 @@ struct tl_thread_view {
     pid_t tid;
     tl_addr pc, sp;
     tl_addr link;                // the register that calls leave their return address in; 0: no such, or not known
+    bool link_hidden;            // there is such a register, and what it holds is not known
     uint64_t thread_pointer;     // fs_base, tpidr_el0
     bool in_kernel;              // counted as stopped although not yet stopped; pc is where it will return
     struct tl_range stack;       // sp .. end of its mapping

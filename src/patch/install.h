@@ -261,13 +261,14 @@ struct tl_link_search {
     struct tl_target *target;
     const struct tl_maps *maps;
     const struct tl_writes *writes; // NULL: not known
+    struct tl_range agent;
     uint64_t replaced;
     // What belongs there instead of `replaced`, by entry if that is known. 0: nobody knows.
     uint64_t (*original)(const struct tl_link *link, void *opaque);
     void *opaque;
 };
 // All stopped: looks for `replaced` in the link registers of threads, and in those that the kernel keeps on their
-// stacks for signal handlers. Returns how many were put back.
+// stacks for signal handlers; and in the frames of those that stand in our code. Returns how many were put back.
 size_t tl_links_put_back(const struct tl_link_search *search);
 
 // ---- facts.c

@@ -323,10 +323,7 @@ static int header_undo(struct tl_target *target, const struct header_at *at,
                        struct tl_writes *writes, size_t *left, struct tl_diag *diag)
 {
     struct tl_text_view text;
-    int error = log_read(target, &at->header, writes, diag);
-    if (error)
-        return error;
-    error = tl_text_load(target, writes, &text, diag);
+    int error = tl_text_load(target, writes, &text, diag);
     if (error)
         return error;
     text.agent = tl_code_agent(&at->header);
@@ -372,13 +369,15 @@ static int leftovers_undo(struct tl_target *target, const struct leftovers *left
     int count = 0, error = 0;
     *left = 0;
     for (size_t i = 0; i < leftovers->header_count; i++) {
+        const struct tl_code_header *header = &leftovers->header[i].header;
         struct tl_writes writes = {0};
-        // Of idle ones too: a thread may have been about to replace one when its controller left.
-        (void)tl_hijack_put_back(target, &leftovers->header[i].header, NULL);
-        if (leftovers->header[i].header.state != TL_CODE_PREPARED)
-            continue;
         size_t standing = 0;
-        int undone = header_undo(target, &leftovers->header[i], &writes, &standing, diag);
+        bool written = header->state == TL_CODE_PREPARED;
+        int undone = written ? log_read(target, header, &writes, diag) : 0;
+        // Of idle ones too: a thread may have been about to replace one when its controller left.
+        (void)tl_hijack_put_back(target, header, written && !undone ? &writes : NULL);
+        if (written && !undone)
+            undone = header_undo(target, &leftovers->header[i], &writes, &standing, diag);
         free(writes.write);
         *left += standing;
         if (undone < 0)
@@ -439,7 +438,7 @@ static void pins_find(struct tl_target *target, struct pins *pins)
 {
     for (size_t i = 0; i < tl_target_thread_count(target) && !pins->all; i++) {
         struct tl_thread_view view;
-        pins->all = tl_target_thread_view(target, i, &view) != 0;
+        pins->all = tl_target_thread_view(target, i, &view) != 0 || view.link_hidden;
         if (pins->all)
             break;
         pin_word(0, view.pc, pins);

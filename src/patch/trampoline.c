@@ -6,8 +6,8 @@
 // still holds the trampoline's address, and lies in executable memory; the target's own words are
 // believed no further. Where return addresses come in a register the word lies where the function
 // stores it (proved by the session), and is the frame's that came there last: what a live frame
-// calls lies below all that it stores, so no other frame came later and began above the word. Before that it is in
-// the register (link.c).
+// calls lies below all that it stores, so no other frame came later and began above the word.
+// Before that it is in the register (link.c).
 #include "base/page.h"
 #include "patch/install.h"
 
@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define END_TRIES_MAX 10 // stops, while a thread stands in the agent
-#define END_PAUSE_NS 200000
+#define END_TRIES_MAX 6     // stops, while a thread stands in the agent, or in the kernel
+#define END_PAUSE_NS 200000 // before the second; then twice as long each time
 #define SLOTS_PER_PAGE (TL_PAGE_SIZE / sizeof(struct tl_hijack_slot))
 #define SLOT_PAGES (TL_HIJACK_SLOTS / SLOTS_PER_PAGE)
 #define PAGE_THERE                                                                                 \
@@ -284,7 +284,22 @@ struct registers {
     const struct tl_maps *maps;
 };
 
-// The frame's that came last, of all that were entered with that stack pointer, or store the address there.
+// A function that has its return address in a register still has called nothing: one that came
+// later, and was entered near by, is not below it, and the slot is that of a dead frame.
+#define NEAR 1024u
+static bool entered_since(const struct waiting_list *list, const struct waiting *found)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct waiting *slot = &list->slot[i];
+        if (slot->since > found->since && slot->key > found->place &&
+            slot->key - found->place <= NEAR)
+            return true;
+    }
+    return false;
+}
+
+// The frame's that came last, of all that were entered with that stack pointer, or store the
+// address there.
 static uint64_t link_original(const struct tl_link *link, void *opaque)
 {
     const struct registers *registers = opaque;
@@ -295,7 +310,10 @@ static uint64_t link_original(const struct tl_link *link, void *opaque)
         if (fits && (!found || slot->since > found->since))
             found = slot;
     }
-    return found && is_code(registers->maps, found->original) ? found->original : 0;
+    if (!found || !is_code(registers->maps, found->original) ||
+        (!link->entry && entered_since(registers->list, found)))
+        return 0;
+    return found->original;
 }
 
 // The kernel's page, counted from that of the first slot, that part `index` of the slots lies in.
@@ -387,6 +405,7 @@ size_t tl_hijack_put_back(struct tl_target *target, const struct tl_code_header 
         const struct tl_link_search search = {.target = target,
                                               .maps = &maps,
                                               .writes = writes,
+                                              .agent = tl_code_agent(header),
                                               .replaced = trampoline,
                                               .original = link_original,
                                               .opaque = &registers};
@@ -410,9 +429,10 @@ bool tl_hijack_put_back_whole(struct tl_install *install)
     if (tl_maps_read(tl_target_pid(target), &maps, NULL) != 0)
         return false;
     for (size_t i = 0; i < tl_target_thread_count(target) && whole; i++) {
-        const struct tl_map *map =
-            tl_target_thread_view(target, i, &view) == 0 ? tl_maps_at(&maps, view.pc) : NULL;
-        whole = !map || !tl_map_is(map, TL_CODE_PATH);
+        if (tl_target_thread_view(target, i, &view) != 0)
+            continue;
+        const struct tl_map *map = tl_maps_at(&maps, view.pc);
+        whole = !view.link_hidden && (!map || !tl_map_is(map, TL_CODE_PATH));
     }
     tl_maps_deinit(&maps);
     return whole;
@@ -424,7 +444,7 @@ static int end_run(void *opaque)
     bool held = tl_target_thread_count(install->target) != 0, whole = false;
     int error = 0;
     for (int i = 0; i < END_TRIES_MAX && !error && !whole; i++) {
-        const struct timespec pause = {.tv_nsec = END_PAUSE_NS};
+        const struct timespec pause = {.tv_nsec = END_PAUSE_NS << (i ? i - 1 : 0)};
         if (i)
             nanosleep(&pause, NULL);
         error = tl_patch_stop(install->target, NULL, NULL);

@@ -18,6 +18,7 @@ void tl_arm64_stack(const struct tl_insn *insn, struct tl_stack_step *out);
 bool tl_arm64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 bool tl_arm64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
                             int64_t *below);
+bool tl_arm64_loads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t *below);
 
 int tl_arm64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
                          struct tl_diag *diag);

@@ -76,11 +76,10 @@ static int64_t single_off(uint32_t word)
     return (word >> 10 & 3) == 1 ? 0 : (int32_t)((word >> 12 & 0x1ff) << 23) >> 23;
 }
 
-bool tl_arm64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
-                            int64_t *below)
+// Of a store, as a word of it.
+static bool stores(uint32_t word, int64_t depth, int64_t *below)
 {
-    uint32_t word = tl_arm64_word(insn);
-    int64_t depth = (word >> 5 & 31) == REG_SP ? sp_depth : fp_depth, off;
+    int64_t off;
     if (!saves(word))
         return false;
     if ((word & 0xfe400000) == 0xa8000000) {
@@ -94,4 +93,18 @@ bool tl_arm64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_
     }
     *below = depth == TL_DEPTH_UNKNOWN ? depth : depth - off;
     return true;
+}
+
+bool tl_arm64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
+                            int64_t *below)
+{
+    uint32_t word = tl_arm64_word(insn);
+    return stores(word, (word >> 5 & 31) == REG_SP ? sp_depth : fp_depth, below);
+}
+
+bool tl_arm64_loads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t *below)
+{
+    const uint32_t load = 0x400000; // the bit that makes a load of a store, single and pair
+    uint32_t word = tl_arm64_word(insn);
+    return (word & load) && (word >> 5 & 31) == REG_SP && stores(word & ~load, sp_depth, below);
 }

@@ -99,7 +99,7 @@ void tl_regs_set_link(struct tl_regs *regs, tl_addr link)
 // struct sigcontext from x0 on: regs[31], sp, pc, pstate, 8 bytes of nothing, and the head of the first record,
 // struct fpsimd_context, which is always there (include/uapi/asm/sigcontext.h, Linux 6.12).
 enum { SAVED_RECORD = (WORD_COUNT + 1) * 8, RECORD_MAGIC = 0x46508001, RECORD_SIZE = 528 };
-const struct tl_saved_regs tl_saved_regs = {SAVED_RECORD + 8, REG_LR * 8};
+const struct tl_saved_regs tl_saved_regs = {SAVED_RECORD + 8, REG_LR * 8, WORD_PC * 8};
 _Static_assert(SAVED_RECORD + 8 <= TL_SAVED_REGS_SIZE_MAX, "they fit");
 
 bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp)

@@ -55,3 +55,13 @@ bool tl_riscv64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int6
     *below = depth == TL_DEPTH_UNKNOWN ? depth : depth - off;
     return true;
 }
+
+bool tl_riscv64_loads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t *below)
+{
+    uint32_t word = tl_riscv64_word(insn);
+    if (insn->size != 4 || (word & 0x707f) != 0x3003 || (word >> 15 & 31) != REG_SP ||
+        (word >> 7 & 31) != REG_RA)
+        return false;
+    *below = sp_depth == TL_DEPTH_UNKNOWN ? sp_depth : sp_depth - ((int32_t)word >> 20);
+    return true;
+}

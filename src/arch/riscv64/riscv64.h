@@ -21,6 +21,7 @@ bool tl_riscv64_addition(const struct tl_insn *insn, struct tl_riscv64_addition 
 bool tl_riscv64_reads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth);
 bool tl_riscv64_stores_return(const struct tl_insn *insn, int64_t sp_depth, int64_t fp_depth,
                               int64_t *below);
+bool tl_riscv64_loads_return(const struct tl_insn *insn, int64_t sp_depth, int64_t *below);
 
 int tl_riscv64_emit_detour(const struct tl_emit_in *in, tl_addr at, struct tl_detour *out,
                            struct tl_diag *diag);

@@ -101,7 +101,7 @@ void tl_regs_set_link(struct tl_regs *regs, tl_addr link)
 
 // struct sigcontext begins with the same words. None is always the same: what is found must be a pc in text, with a
 // stack pointer that a replaced return address belongs to, or it is left alone.
-const struct tl_saved_regs tl_saved_regs = {(REG_SP + 1) * 8, REG_RA * 8};
+const struct tl_saved_regs tl_saved_regs = {(REG_SP + 1) * 8, REG_RA * 8, WORD_PC * 8};
 
 bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp)
 {

@@ -93,7 +93,7 @@ void tl_regs_set_link(struct tl_regs *regs, tl_addr link)
     (void)regs, (void)link; // calls leave it on the stack
 }
 
-const struct tl_saved_regs tl_saved_regs = {0, 0};
+const struct tl_saved_regs tl_saved_regs = {0, 0, 0};
 
 bool tl_saved_regs_are(const uint8_t *bytes, tl_addr *pc, tl_addr *sp)
 {

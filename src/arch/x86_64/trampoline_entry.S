@@ -46,8 +46,6 @@ tl_agent_hijack_entry:
         mov     tl_agent_hijack_addr(%rip), %rdi
         cmp     %rsi, HIJACK_PROVEN(%rdi,%rax,8)
         jne     1f
-        cmpl    $0, HIJACK_ENDED(%rdi)
-        jne     1f
         slot_home r8
         mov     (%rdi), %rax
         cmp     %rdx, %rax
@@ -60,12 +58,17 @@ tl_agent_hijack_entry:
         mov     %rcx, HIJACK_COUNTER(%rdi)
         movq    $0, HIJACK_RETURNED(%rdi)
         lea     tl_agent_trampoline(%rip), %rax
-        mov     %rax, (%rdx) // last
+        mov     %rax, (%rdx)
+        // Asked last: who stands still before, while all is ended and put back, finds it.
+        mov     tl_agent_hijack_addr(%rip), %rax
+        cmpl    $0, HIJACK_ENDED(%rax)
+        jne     4f
         pop     %r8
         pop     %rdi
         pop     %rsi
         ret
 
+4:      mov     %rsi, (%rdx)
 1:      mov     %ecx, %edi
         mov     %rdx, %rsi      // and where the return address lies: rdx
         cld

@@ -1,6 +1,7 @@
 // Holds frames of probed functions on several stacks while probes come and go: its own, other threads',
 // suspended coroutines'. argv[1] is what it does; it prints "ready" and reads a line wherever the test may
 // attach, detach or kill, and ends with 0 if all was computed right.
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -237,6 +238,71 @@ static int registers()
     return bad ? 1 : 0;
 }
 
+// ---- threads on their way from a probe to where their return address is stored ----------------------------------
+
+FUNCTION(stores_at_once, STORES)
+#if defined __x86_64__
+FUNCTION(lands, "jmp stores_at_once\n")
+#elif defined __aarch64__
+FUNCTION(lands, "b stores_at_once\n")
+#else
+FUNCTION(lands, "j stores_at_once\n")
+#endif
+extern "C" uint64_t lands();
+
+static int handler_pipe[2];
+
+static void waiting_handler(int)
+{
+    char byte;
+    int kept = errno;
+    __atomic_add_fetch(&handler_inside, 1, __ATOMIC_RELEASE);
+    while (read(handler_pipe[0], &byte, 1) < 0 && errno == EINTR) { // until nobody can write any more
+    }
+    errno = kept;
+}
+
+static void *step_thread(void *at)
+{
+    raise(SIGUSR2); // whoever steps it takes it from here
+    try {
+        (void)lands();
+    } catch (const std::runtime_error &error) {
+        return at;
+    }
+    return nullptr;
+}
+
+// count threads, of which each throws through that function once.
+static int steps(int count)
+{
+    static pthread_t thread[1024];
+    static char mark[1024];
+    pthread_attr_t attributes;
+    int bad = 0;
+    signal(SIGUSR1, waiting_handler);
+    signal(SIGUSR2, SIG_IGN);
+    if (count > 1024 || pipe(handler_pipe) != 0)
+        return 2;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 2 * STACK_SIZE);
+    try { // what that takes once
+        throws_now();
+    } catch (const std::runtime_error &error) {
+    }
+    wait_for_line("before");
+    for (int i = 0; i < count; i++)
+        bad += pthread_create(&thread[i], &attributes, step_thread, &mark[i]) != 0;
+    wait_for_line("inside");
+    close(handler_pipe[1]);
+    for (int i = 0; i < count && !bad; i++) {
+        void *caught = nullptr;
+        pthread_join(thread[i], &caught);
+        bad += caught != &mark[i];
+    }
+    return bad ? 1 : 0;
+}
+
 // ---- a child that owes returns ------------------------------------------------------------------------
 
 PROBED uint64_t forks(uint64_t depth)
@@ -325,6 +391,8 @@ int main(int argc, char **argv)
         return exceptions_again();
     if (!strcmp(mode, "registers"))
         return registers();
+    if (!strcmp(mode, "steps") && argc > 2)
+        return steps(atoi(argv[2]));
     if (!strcmp(mode, "children"))
         return children();
     if (!strcmp(mode, "another_unwinder") && argc > 2)

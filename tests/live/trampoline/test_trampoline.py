@@ -1,10 +1,11 @@
 """Replaced return addresses while frames wait: probes that go, controllers that die, unwinders that come.
 
-usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC PENDING_HIDDEN LIBRARY [TEST...]
+usage: test_trampoline.py TRAPLESS PENDING PENDING_STATIC PENDING_HIDDEN LIBRARY STEPS [TEST...]
 """
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -12,8 +13,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "returns"))
 from probed import SLOW, Case, Report, returns_of, run, text_differences  # noqa: E402 (the folder beside)
 
-TRAPLESS, PENDING, STATIC, HIDDEN, LIBRARY = (os.path.abspath(word) for word in sys.argv[1:6])
-del sys.argv[1:6]
+TRAPLESS, PENDING, STATIC, HIDDEN, LIBRARY, STEPS = (os.path.abspath(word) for word in sys.argv[1:7])
+del sys.argv[1:7]
 Case.trapless = TRAPLESS
 WAY = ("--return", "trampoline")
 END_S = 20 * SLOW  # for a program or the command to end
@@ -201,6 +202,68 @@ class Pending(Case):
                 command.kill()
                 command.wait()
                 self.again_and_on(victim, PENDING)
+
+
+class Steps(Case):
+    """A thread at each instruction from a function's entry through our code to where it stores its return address."""
+    COUNT = 170  # threads: more than there are instructions
+
+    @staticmethod
+    def addresses(probe):
+        """Of what leads to the function, its own, and of what it calls."""
+        names = ("lands", "stores_at_once", "throws_now")
+        listed = {}
+        for name in names:
+            line = run(TRAPLESS, "list", PENDING, name, "--json").stdout.splitlines()[0]
+            listed[name] = int(json.loads(line)["addr"], 16)
+        bias = int(probe["addr"], 16) - listed["stores_at_once"]
+        return [hex(listed[name] + bias) for name in names]
+
+    def placed(self, how):
+        """The victim, its threads placed, and the command."""
+        victim = Victim(self, PENDING, "steps", str(self.COUNT))
+        pid = victim.process.pid
+        self.addCleanup(lambda: victim.process.poll() is None and os.kill(pid, signal.SIGCONT))
+        command = self.attached("count", pid, returns_of(PENDING, "stores_at_once"), *WAY)
+        probe = Report(self.read(command.out)).one(
+            {json.loads(line)["probe"]: json.loads(line) for line in self.read(command.out).splitlines()}, "uretprobe",
+            "stores_at_once")
+        self.assertEqual(probe["return_way"], "trampoline", probe)
+        steps = self.child(STEPS, str(pid), *self.addresses(probe), str(self.COUNT), how)
+        self.assertEqual(steps.stdout.readline(), "ready\n")
+        victim.go()
+        self.assertIn("inside", victim.await_line())
+        steps.stdin.write("go\n")
+        line = steps.stdout.readline().split()
+        if not line and steps.wait(END_S) == 77:
+            self.skipTest("no thread can be stepped here")
+        reached, instructions = int(line[1]), int(line[3])
+        self.assertLess(instructions, self.COUNT - 2)
+        self.assertGreater(reached, instructions * 3 // 4)
+        return victim, command
+
+    def goes_on(self, victim, how):
+        self.assertEqual(text_differences(victim.process.pid), 0)
+        if how == "stop":
+            os.kill(victim.process.pid, signal.SIGCONT)
+        victim.goes_well()
+
+    def test_probes_go(self):
+        for how in ("stop", "signal"):
+            with self.subTest(how=how):
+                victim, command = self.placed(how)
+                self.ended(command)
+                self.goes_on(victim, how)
+
+    def test_a_dead_controllers_work_is_put_back(self):
+        for how in ("stop", "signal"):
+            with self.subTest(how=how):
+                victim, command = self.placed(how)
+                command.kill()
+                command.wait()
+                done = run(TRAPLESS, "detach", "-p", str(victim.process.pid))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.goes_on(victim, how)
 
 
 class Unwinders(Case):

@@ -407,6 +407,37 @@ static void the_place_of_the_return_address_is_seen(void **state)
     }
 }
 
+static void our_own_loads_of_it_are_seen(void **state)
+{
+    (void)state;
+    enum { NO = -1 };
+    static const struct {
+        const struct tl_arch *arch;
+        uint32_t word;
+        int64_t below;
+    } table[] = {
+        {&tl_arch_arm64, 0xa9417bf0, 8},    // ldp x16, x30, [sp, #16]
+        {&tl_arch_arm64, 0xa94143fe, 16},   // ldp x30, x16, [sp, #16]
+        {&tl_arch_arm64, 0xf9400bfe, 16},   // ldr x30, [sp, #16]
+        {&tl_arch_arm64, 0xf84107fe, 32},   // ldr x30, [sp], #16
+        {&tl_arch_arm64, 0xa94147f0, NO},   // ldp x16, x17, [sp, #16]
+        {&tl_arch_arm64, 0xf9400bbe, NO},   // ldr x30, [x29, #16]
+        {&tl_arch_arm64, 0xa90143fe, NO},   // stp x30, x16, [sp, #16]
+        {&tl_arch_riscv64, 0x01813083, 8},  // ld ra, 24(sp)
+        {&tl_arch_riscv64, 0x01043083, NO}, // ld ra, 16(s0)
+        {&tl_arch_riscv64, 0x00813283, NO}, // ld t0, 8(sp)
+        {&tl_arch_riscv64, 0x00113c23, NO}, // sd ra, 24(sp)
+    };
+    for (size_t i = 0; i < TL_ARRAY_COUNT(table); i++) {
+        struct tl_insn insn;
+        int64_t below = NO;
+        assert_int_equal(table[i].arch->decode((const uint8_t *)&table[i].word, 4, 0, &insn), 0);
+        bool loads = table[i].arch->loads_return(&insn, 32, &below);
+        if (loads != (table[i].below != NO) || below != table[i].below)
+            fail_msg("%08x: %d, %d", table[i].word, loads, (int)below);
+    }
+}
+
 // The same of the other instruction set whose calls leave it in a register.
 static void the_place_is_seen_on_riscv64_too(void **state)
 {
@@ -447,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_function_whose_address_is_taken_is_one),
         cmocka_unit_test(the_return_address_is_seen_to_be_read),
         cmocka_unit_test(the_place_of_the_return_address_is_seen),
+        cmocka_unit_test(our_own_loads_of_it_are_seen),
         cmocka_unit_test(the_place_is_seen_on_riscv64_too),
     };
     return cmocka_run_group_tests(tests, victim_setup, victim_teardown);
