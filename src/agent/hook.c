@@ -5,9 +5,9 @@
 // Freestanding, no library, general registers only, no system call. Writes one notice of the shared
 // memory and two words of its header, nothing else. A signal may land anywhere, post a notice of
 // its own, and never come back. Invariant: a thread waits at most TL_NOTICE_WAIT_MS, or
-// TL_NOTICE_LONG_WAIT_MS where going on may harm the program or the controller is at work, and not
-// at all where the last notice got no answer since the controller last looked, or the controller
-// has not looked for TL_NOTICE_DEAF_MS.
+// TL_NOTICE_LONG_WAIT_MS where going on may harm the program or the controller is at work,
+// TL_NOTICE_HARM_WAIT_MS where both are so, and not at all where the last notice got no answer
+// since the controller last looked, or the controller has not looked for TL_NOTICE_DEAF_MS.
 #include "agent/agent.h"
 #include "agent/inside.h"
 #include "agent/layout.h"
@@ -16,7 +16,7 @@
 // to 100 ms.
 #define TURNS_MAX 2000000u
 #define TURNS_WORKING_MAX (TURNS_MAX / TL_NOTICE_WAIT_MS * TL_NOTICE_LONG_WAIT_MS)
-#define TURNS_TIMED_MAX (50u * TURNS_MAX) // a counter that was set back ends here
+#define TURNS_TIMED_MAX (250u * TURNS_MAX) // a counter that was set back ends here
 
 struct hook_frame {
     uint64_t argument[2]; // of the hooked function
@@ -101,8 +101,9 @@ static bool notice_await(const struct tl_notice *notice, uint64_t wait_ms)
 {
     bool timed = tl_agent_clock == TL_CLOCK_COUNTER && tl_agent_ticks_per_ms != 0;
     const uint64_t usual = timed ? tl_agent_ticks_per_ms * wait_ms : TURNS_MAX;
-    const uint64_t longest =
-        timed ? tl_agent_ticks_per_ms * TL_NOTICE_LONG_WAIT_MS : TURNS_WORKING_MAX;
+    const uint64_t longest_ms =
+        wait_ms == TL_NOTICE_LONG_WAIT_MS ? TL_NOTICE_HARM_WAIT_MS : TL_NOTICE_LONG_WAIT_MS;
+    const uint64_t longest = timed ? tl_agent_ticks_per_ms * longest_ms : TURNS_WORKING_MAX;
     const uint64_t start = timed ? clock_now() : 0;
     for (uint64_t turn = 0; turn < TURNS_TIMED_MAX; turn++) {
         // Acquire, with the controller's release: what it changed before it answered is seen.

@@ -81,6 +81,7 @@ struct tl_process_slot {
 // ... and for one that is at work on what came, or where going on may harm the program: TRAP and MASK; LOADER
 // while return addresses are replaced, for what comes may unwind.
 #define TL_NOTICE_LONG_WAIT_MS 1000u
+#define TL_NOTICE_HARM_WAIT_MS 5000u // ... where both are so
 #define TL_NOTICE_DEAF_MS 1000u // a controller that has not looked for so long is not waited for
 
 enum tl_notice_kind {

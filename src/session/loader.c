@@ -260,6 +260,8 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
     struct tl_diag diag = {""};
     struct tl_target *target = target_of(session, pid);
     struct tl_batch *batch = NULL;
+    double wait_ms = beside && tl_session_trampoline_wants_loader(beside) ? TL_NOTICE_HARM_WAIT_MS
+                                                                          : TL_NOTICE_LONG_WAIT_MS;
     bool owned = !target;
     char name[64];
     const char *base = strrchr(maps->map[0].path, '/');
@@ -291,7 +293,7 @@ static void library_probe(struct tl_session *session, struct tl_batch *beside, p
         tl_follow_note(session, "%s: not probed: %s\n", name, diag.text);
     if (batch && batch->state_count && lost_meanwhile(batch))
         batch->gone = true;
-    else if (!error && tl_session_now_ms() - start > TL_NOTICE_LONG_WAIT_MS)
+    else if (!error && tl_session_now_ms() - start > wait_ms)
         tl_follow_note(session, "%s: probed %.0f ms after it was loaded; earlier hits are missing\n",
                        name, tl_session_now_ms() - start);
     tl_batches_lines(session);
