@@ -75,9 +75,6 @@ struct tl_arch {
     // What insn does to general register reg. For the register that an indirect jump goes to, reg
     // is TL_DEF_REG_NONE: then a COPY of that register, or what memory holds.
     void (*define)(const struct tl_insn *insn, unsigned reg, struct tl_definition *out);
-    // What changes a part of a register, or may change it, reads it: so what neither set of a
-    // decoded instruction names is TL_DEF_KEEP, calls and system calls aside.
-    bool sets_are_whole;
 
     // Whether insn completes an address of code or data, where one instruction holds only a part of it. part
     // is the caller's: a word for each register, zeros before a function. NULL: TL_INSN_PCREL_LEA has it
@@ -98,6 +95,9 @@ struct tl_arch {
     uint8_t fp_reg;
     uint8_t link_reg; // where stores_return is: the register that calls leave their return address in
     uint8_t record_link; // and how far above the stack pointer at the agent's entries the record frame has it (emit.h)
+    // What changes a part of a register, or may change it, reads it: so what neither set of a
+    // decoded instruction names is TL_DEF_KEEP for `define`, calls and system calls aside.
+    bool sets_are_whole;
     tl_regset kept_regs;
     tl_regset value_regs; // what functions are given arguments and give values back in
     void (*stack)(const struct tl_insn *insn, struct tl_stack_step *out);
