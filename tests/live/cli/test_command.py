@@ -20,6 +20,8 @@ import unittest
 TRAPLESS = os.path.abspath(sys.argv.pop(1))
 TIMEOUT_S = 20
 SELF = str(os.getpid())
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN: # as nohup leaves it, to all that we start
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def run(*words, **options):
