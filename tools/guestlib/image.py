@@ -28,6 +28,9 @@ PYTHON_SKIPPED = ("test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_d
 @functools.lru_cache(maxsize=None)
 def needed(readelf, path):
     """The names of the libraries that a file loads directly, its program interpreter, and where it has them looked for."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return [], None, []
     output = subprocess.run([readelf, "-ld", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                             check=False).stdout
     interpreter = re.search(r"Requesting program interpreter: ([^\]]+)\]", output)

@@ -21,12 +21,13 @@ class Tests:
     def __init__(self, folder):
         self.folder = folder
         self.source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        self.targets = {target["id"]: target["filename"] for target in self._read("--targets")}
-        self.tests = {test["name"]: test for test in self._read("--tests")}
+        told = self._read("--targets", "--tests")
+        self.targets = {target["id"]: target["filename"] for target in told["targets"]}
+        self.tests = {test["name"]: test for test in told["tests"]}
 
-    def _read(self, what):
-        done = subprocess.run(["meson", "introspect", self.folder, what], stdout=subprocess.PIPE, text=True,
-                              check=False)
+    def _read(self, *what):
+        done = subprocess.run(["meson", "introspect", "--force-object-output", self.folder, *what], stdout=subprocess.PIPE,
+                              text=True, check=False)
         if done.returncode:
             raise SystemExit(f"guest: meson introspect {self.folder} failed: {done.stdout}")
         return json.loads(done.stdout)
