@@ -28,6 +28,10 @@ class Vectors(unittest.TestCase):
         if self.process.stdout.readline().strip() == "none":
             self.skipTest("this processor has no such vectors")
 
+    def as_in_its_file(self):
+        self.assertIsNone(self.process.poll(), "it has ended")
+        self.assertEqual(torture.text_differences(self.process.pid), 0)
+
     def ends_well(self, calls_min):
         self.process.send_signal(signal.SIGTERM)
         words = self.process.stdout.readline().split()
@@ -42,7 +46,7 @@ class Vectors(unittest.TestCase):
             report = torture.Count(TRAPLESS, self.process.pid, [PROBE]).stop()
             self.assertEqual(report.summary["by_method"], {"jump": 1})
             calls += report.of(PROBE)
-            self.assertEqual(torture.text_differences(self.process.pid), 0)
+            self.as_in_its_file()
         self.ends_well(calls)
 
     def test_a_dead_controllers_work_is_put_back_by_such_a_thread(self):
@@ -53,7 +57,7 @@ class Vectors(unittest.TestCase):
             done = subprocess.run([TRAPLESS, "detach", "-p", str(self.process.pid)], stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(torture.text_differences(self.process.pid), 0)
+            self.as_in_its_file()
         self.ends_well(1)
 
 
