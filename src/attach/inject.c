@@ -3,7 +3,8 @@
 // The stub lies in bytes that no code owns: the zero tail of the vDSO's last page, else the slack
 // behind an executable segment, else what patch has left behind our own code. Its second half is
 // the way home as code (isa.h), so a controller that dies leaves a thread that finishes the call
-// and goes on. Between calls the thread stands at home. Invariant: whenever the thread's pc is in the stub, the stub leads to task->regs.
+// and goes on. Between calls the thread stands at home. Invariant: whenever the thread's pc is in
+// the stub, the stub leads to task->regs.
 #include "attach/held.h"
 #include "base/page.h"
 

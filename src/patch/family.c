@@ -24,8 +24,9 @@ static bool header_read(const struct tl_install *install, pid_t pid, struct tl_c
 {
     const struct tl_code_header *ours = &install->header;
     // Most processes have nothing there.
-    return tl_proc_read_memory(pid, install->code_addr, out, sizeof *out) && out->magic == TL_CODE_MAGIC &&
-           out->version == TL_LAYOUT_VERSION && out->controller_pid == ours->controller_pid &&
+    return tl_proc_read_memory(pid, install->code_addr, out, sizeof *out) &&
+           out->magic == TL_CODE_MAGIC && out->version == TL_LAYOUT_VERSION &&
+           out->controller_pid == ours->controller_pid &&
            out->controller_start == ours->controller_start &&
            out->control_addr == ours->control_addr && out->data_addr == ours->data_addr &&
            out->log_addr == ours->log_addr;

@@ -1,8 +1,8 @@
 // Hooks in the target, and what its threads tell through them.
 //
-// A thread in a hook waits for an answer, TL_NOTICE_LONG_WAIT_MS at most, and long only while we say that we are at
-// work. Notices lie in memory that the target
-// can write: each word is read once, and means something only if the process it names is one of ours.
+// A thread in a hook waits for an answer, as long as hook.c says, and longer while we say that we are at work.
+// Notices lie in memory that the target can write: each word is read once, and means something only if the process it
+// names is one of ours.
 // Invariant: a notice is answered when what it asks for is done or can't be, and whoever left a hook by
 // another way keeps no slot.
 #include "session/follow.h"

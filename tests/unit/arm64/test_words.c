@@ -4,6 +4,8 @@
 #include "arch/arch.h"
 #include "arch/arm64/table.h"
 
+#include "../sets.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,22 +77,6 @@ static bool pcrel_holds(const struct tl_insn *insn, uint32_t word)
            (insn->reloc == TL_RELOC_COPY || insn->reloc == TL_RELOC_REFUSE);
 }
 
-// What no set names is left as it was: the search for jump tables takes it so (arch.h, sets_are_whole).
-static bool unnamed_are_kept(const struct tl_insn *insn)
-{
-    if (insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL || (insn->flags & TL_INSN_SYSCALL) != 0)
-        return true;
-    for (unsigned reg = 0; reg < 32; reg++) {
-        struct tl_definition def;
-        if (((insn->read | insn->written) >> reg & 1) != 0)
-            continue;
-        tl_arch_arm64.define(insn, reg, &def);
-        if (def.kind != TL_DEF_KEEP)
-            return false;
-    }
-    return true;
-}
-
 static bool word_holds(uint32_t word, struct tl_insn *insn, bool prints)
 {
     uint8_t bytes[] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16), (uint8_t)(word >> 24)};
@@ -101,7 +87,7 @@ static bool word_holds(uint32_t word, struct tl_insn *insn, bool prints)
         return false;
     if (prints) {
         tl_arch_arm64.print(insn, text, sizeof(text));
-        if (text[0] == '\0' || strchr(text, '?') != NULL || !unnamed_are_kept(insn))
+        if (text[0] == '\0' || strchr(text, '?') != NULL || !sets_are_whole(&tl_arch_arm64, insn))
             return false;
     }
     bool same = insn->flow == skimmed.flow && insn->reloc == skimmed.reloc && insn->target == skimmed.target &&

@@ -5,6 +5,8 @@
 #include "arch/riscv64/riscv64.h"
 #include "arch/riscv64/table.h"
 
+#include "../sets.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -99,22 +101,6 @@ static unsigned size_of(uint32_t word)
     return (word & 3) != 3 || (word & 0x1f) == 0x1f ? 2 : 4;
 }
 
-// What no set names is left as it was: the search for jump tables takes it so (arch.h, sets_are_whole). x0 is in no set, and never changes.
-static bool unnamed_are_kept(const struct tl_insn *insn)
-{
-    if (insn->flow == TL_FLOW_CALL || insn->flow == TL_FLOW_ICALL || (insn->flags & TL_INSN_SYSCALL) != 0)
-        return true;
-    for (unsigned reg = 1; reg < 32; reg++) {
-        struct tl_definition def;
-        if (((insn->read | insn->written) >> reg & 1) != 0)
-            continue;
-        tl_riscv64_define(insn, reg, &def);
-        if (def.kind != TL_DEF_KEEP)
-            return false;
-    }
-    return true;
-}
-
 static bool word_holds(uint32_t word, struct tl_insn *insn, bool prints)
 {
     uint8_t bytes[] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16),
@@ -127,7 +113,7 @@ static bool word_holds(uint32_t word, struct tl_insn *insn, bool prints)
         return false;
     if (prints) {
         tl_riscv64_print(insn, text, sizeof(text));
-        if (text[0] == '\0' || strchr(text, '?') != NULL || !unnamed_are_kept(insn))
+        if (text[0] == '\0' || strchr(text, '?') != NULL || !sets_are_whole(&tl_arch_riscv64, insn))
             return false;
     }
     struct control control = size == 4 ? full_control(word)
